@@ -1,0 +1,30 @@
+"""midstream: stateful PySpark streaming whose running pipelines can be changed.
+
+>>> import midstream as ms
+>>> orders = ms.source("orders", lambda spark: spark.readStream.format("rate").load())
+>>> flow = orders.sql("clean", "SELECT * FROM input WHERE value > 0").sink("out", ms.sinks.noop())
+>>> [step.id for step in flow.steps]
+['orders', 'clean', 'out']
+"""
+
+from midstream import sinks
+from midstream.aggregates.spec import fold
+from midstream.errors import MidstreamError
+from midstream.graph.pipeline import Pipeline
+from midstream.graph.stream import KeyedStream, Stream, pipeline, source, table
+from midstream.state.compaction import CompactionPolicy
+from midstream.task.userfn import TableUpdate
+
+__all__ = [
+    "CompactionPolicy",
+    "KeyedStream",
+    "MidstreamError",
+    "Pipeline",
+    "Stream",
+    "TableUpdate",
+    "fold",
+    "pipeline",
+    "sinks",
+    "source",
+    "table",
+]

@@ -1,0 +1,5 @@
+"""`python -m midstream`."""
+
+from midstream.cli import main
+
+main()

@@ -1,0 +1,117 @@
+"""Folds: the user's own function on every row, one by one, in order of arrival."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from midstream.aggregates.arrays import Columns
+from midstream.aggregates.partial import Batch, Partial, Updated
+from midstream.aggregates.shipment import Shipped
+from midstream.aggregates.spec import Fold
+from midstream.errors import UserFunctionError
+
+_NEEDS_NO_COPY = (type(None), bool, int, float, complex, str, bytes)
+
+
+@dataclass(frozen=True)
+class Folded(Partial):
+    """A fold's accumulator per key."""
+
+    name: str
+    fold: Fold
+    type: pa.DataType
+    values: tuple[Shipped, ...]
+    value_types: tuple[pa.DataType, ...]
+
+    @property
+    def state(self) -> tuple[pa.Field, ...]:
+        return (pa.field(self.name, self.type),)
+
+    def update(self, batch: Batch, old: Columns) -> Updated:
+        ordered = pa.array(batch.groups.order)
+        columns = [
+            batch.column(shipped, type_).take(ordered).to_pylist()
+            for shipped, type_ in zip(self.values, self.value_types, strict=True)
+        ]
+        rows = list(zip(*columns, strict=True))
+        ends = [*batch.groups.starts[1:].tolist(), len(rows)]
+        accumulators: list[Any] = []
+        start = 0
+        for group, (accumulator, end) in enumerate(zip(old[self.name].to_pylist(), ends, strict=True)):
+            first = self._initial() if accumulator is None else accumulator
+            accumulators.append(self._folded(first, rows[start:end], batch, group))
+            start = end
+        return Updated({self.name: self._array(accumulators, batch)})
+
+    def _initial(self) -> Any:
+        initial = self.fold.initial
+        return initial if isinstance(initial, _NEEDS_NO_COPY) else copy.deepcopy(initial)
+
+    def _folded(self, accumulator: Any, rows: Sequence[tuple[Any, ...]], batch: Batch, group: int) -> Any:
+        add = self.fold.add
+        row: tuple[Any, ...] = ()
+        try:
+            for row in rows:
+                accumulator = add(accumulator, *row)
+        except Exception as cause:
+            given = f"{row} for key {batch.key(group)}"
+            raise UserFunctionError.fold_raised(
+                self.name, function_name(add), raised_at(add, cause), given, cause
+            ) from cause
+        return accumulator
+
+    def _array(self, accumulators: list[Any], batch: Batch) -> pa.Array:
+        # A null accumulator means a key without rows, so None is allowed only where it means the same.
+        none = None if self.fold.initial is None else next(
+            (group for group, value in enumerate(accumulators) if value is None), None
+        )
+        wrong = none if none is not None else first_misfit(accumulators, self.type)
+        if wrong is None:
+            return pa.array(accumulators, self.type)
+        add = self.fold.add
+        raise UserFunctionError.fold_wrong_type(
+            self.name,
+            function_name(add),
+            defined_at(add),
+            batch.key(wrong),
+            repr(accumulators[wrong])[:200],
+            self.fold.type,
+        )
+
+
+def first_misfit(values: list[Any], type_: pa.DataType) -> int | None:
+    """The position of the first value that is not of this type."""
+    try:
+        pa.array(values, type_)
+        return None
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        for position, value in enumerate(values):
+            try:
+                pa.array([value], type_)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                return position
+        raise
+
+
+def function_name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__qualname__", repr(function)))
+
+
+def defined_at(function: Callable[..., Any]) -> str:
+    """File and line of a function, or its module when it has no Python source."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else str(getattr(function, "__module__", "built in"))
+
+
+def raised_at(function: Callable[..., Any], cause: BaseException) -> str:
+    """The line of the user's own file in which it went wrong."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    own = [f for f in traceback.extract_tb(cause.__traceback__) if code and f.filename == code.co_filename]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else defined_at(function)

@@ -1,0 +1,42 @@
+"""The columns Catalyst computes and sends to the state task, each expression once however many aggregates use it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A column on its way to the state task: its name among grouped and among per-row partials.
+
+    Without a name among the grouped ones, the step can only run on per-row partials.
+    """
+
+    grouped: str | None
+    per_row: str
+
+
+@dataclass
+class Shipment:
+    """The SQL of all partial columns, collected while a plan is made."""
+
+    grouped: dict[str, str] = field(default_factory=dict)
+    per_row: dict[str, str] = field(default_factory=dict)
+    supports_grouped: bool = True
+
+    def add(self, grouped: str | None, per_row: str) -> Shipped:
+        """Ship a column: over the rows of a key within one task, or row by row."""
+        if grouped is None:
+            self.supports_grouped = False
+            return Shipped(None, self._per_row(per_row))
+        name = self.grouped.setdefault(grouped, f"__g{len(self.grouped)}")
+        return Shipped(name, self._per_row(per_row))
+
+    def _per_row(self, sql: str) -> str:
+        return self.per_row.setdefault(sql, f"__r{len(self.per_row)}")
+
+    def grouped_sql(self) -> tuple[str, ...]:
+        return tuple(f"{sql} AS {name}" for sql, name in self.grouped.items())
+
+    def per_row_sql(self) -> tuple[str, ...]:
+        return tuple(f"{sql} AS {name}" for sql, name in self.per_row.items())

@@ -1,0 +1,172 @@
+"""`midstream bench …`: the options of each benchmark, and what all of them do with a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from midstream.bench import floor as floor_bench
+from midstream.bench import growth as growth_bench
+from midstream.bench import keycount as keycount_bench
+from midstream.bench import native, tws
+from midstream.bench import stateful as stateful_bench
+from midstream.bench.environment import Environment
+from midstream.bench.progress import Progress
+from midstream.bench.report import Report
+from midstream.bench.session import work_directory
+from midstream.bench.show import show
+
+app = typer.Typer(no_args_is_help=True, help="Measure midstream against native Structured Streaming.")
+
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.")]
+Check = Annotated[bool, typer.Option("--check", help="Exit 1 when a target is missed or a result is wrong.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Tiny sizes and no targets: does it run and count right?")
+]
+Dir = Annotated[
+    Path | None, typer.Option("--dir", help="Where checkpoints go meanwhile. Default: a temporary one.")
+]
+Memory = Annotated[str, typer.Option("--driver-memory", help="Heap of the JVM, as Spark writes sizes.")]
+
+
+@app.command()
+def keycount(
+    keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 10_000_000,
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 1_000_000,
+    seconds: Annotated[float, typer.Option(min=0, help="How long each contender is measured.")] = 30,
+    warmup_seconds: Annotated[float, typer.Option(min=0)] = 10,
+    peers: Annotated[str, typer.Option(help="Whom to compare with, by comma; empty for nobody.")] = ",".join(
+        native.PEERS
+    ),
+    fill_epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Epochs in which every key gets its first row. Default: of up to 10 M rows."
+        ),
+    ] = None,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "10g",
+) -> None:
+    """Counts by key, with much state or little.
+
+    Example: midstream bench keycount --keys 10000 --rows-per-epoch 4000000 --peers spark-memory
+    """
+    options = keycount_bench.KeycountOptions(
+        keys,
+        rows_per_epoch,
+        replace(keycount_bench.WINDOW, warmup_seconds=warmup_seconds, seconds=seconds),
+        _names(peers),
+        fill_epochs,
+    )
+    chosen = replace(keycount_bench.QUICK, peers=options.peers) if quick else options
+    _run(lambda place: keycount_bench.keycount(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def stateful(
+    rows_per_epoch: Annotated[int, typer.Option(min=1, help="Rows, each with its own key.")] = 20_000,
+    large_epoch: Annotated[int, typer.Option(min=1, help="The same for midstream's second run.")] = 1_000_000,
+    seconds: Annotated[float, typer.Option(min=0, help="How long each contender is measured.")] = 20,
+    peers: Annotated[
+        str, typer.Option(help=f"Of {', '.join(tws.PEERS)}, by comma.")
+    ] = stateful_bench.TARGET_PEER,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "10g",
+) -> None:
+    """A user function with state, against Spark's Python state API.
+
+    Example: midstream bench stateful --peers spark-tws-pandas,spark-tws-rows
+    """
+    window = replace(stateful_bench.WINDOW, seconds=seconds)
+    options = stateful_bench.StatefulOptions(rows_per_epoch, large_epoch, window, _names(peers))
+    chosen = replace(stateful_bench.QUICK, peers=options.peers) if quick else options
+    _run(lambda place: stateful_bench.stateful(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def floor(
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 1_000,
+    keys: Annotated[int, typer.Option(min=1)] = 10_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each contender.")] = 4,
+    epochs: Annotated[int, typer.Option(min=2, help="Epochs measured in a turn.")] = 30,
+    warmup_epochs: Annotated[int, typer.Option(min=0, help="Epochs before the first turn is measured.")] = 40,
+    aggregate: Annotated[
+        bool, typer.Option("--aggregate", help="A count in place of a user function.")
+    ] = False,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "10g",
+) -> None:
+    """The least an epoch costs, against a plain foreachBatch without state.
+
+    Example: midstream bench floor --rounds 6 --check
+    """
+    options = floor_bench.FloorOptions(rows_per_epoch, keys, rounds, epochs, warmup_epochs, aggregate)
+    chosen = floor_bench.QUICK if quick else options
+    _run(lambda place: floor_bench.floor(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def growth(
+    keys: Annotated[str, typer.Option(help="Sizes of the state, by comma.")] = "1000000,50000000",
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 100_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each size.")] = 3,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "10g",
+) -> None:
+    """The same epoch on little state and on much.
+
+    Example: midstream bench growth --keys 1000000,10000000 --rows-per-epoch 50000
+    """
+    options = growth_bench.GrowthOptions(_sizes(keys), rows_per_epoch, rounds)
+    chosen = growth_bench.QUICK if quick else options
+    _run(lambda place: growth_bench.growth(chosen, place), json, check, dir, driver_memory)
+
+
+def _run(
+    bench: Callable[[Environment], Report],
+    json: Path | None,
+    check: bool,
+    dir: Path | None,
+    driver_memory: str,
+) -> None:
+    console = Console()
+    with work_directory(dir) as directory, Progress(Console(stderr=True)).shown() as progress:
+        report = bench(Environment(directory, progress, driver_memory))
+    show(report, console)
+    if json is not None:
+        report.write_json(json)
+    if check and report.failures():
+        raise typer.Exit(1)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        sizes = tuple(int(size) for size in _names(text))
+    except ValueError:
+        sizes = ()
+    if len(sizes) < 2 or min(sizes) < 1 or len(set(sizes)) < len(sizes):
+        raise typer.BadParameter(
+            "two or more different numbers by comma, such as 1000000,50000000", param_hint="--keys"
+        )
+    return sizes

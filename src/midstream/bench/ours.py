@@ -1,0 +1,83 @@
+"""midstream as a contender: the same counts by its aggregate and by a user function on tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import midstream as ms
+from midstream.bench.session import CORES
+from midstream.bench.timing import QueryProgress, StateSize
+from midstream.bench.workload import Workload
+from midstream.engine.run import Run
+
+
+def by_aggregate(keyed: ms.KeyedStream) -> ms.Stream:
+    return keyed.aggregate("counts", n=F.count("*"), parallelism=CORES)
+
+
+def by_function(keyed: ms.KeyedStream) -> ms.Stream:
+    return keyed.stateful(
+        "counts", count_rows, state="n bigint", output="key bigint, n bigint", parallelism=CORES
+    )
+
+
+def count_rows(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+    ones = pa.table({"key": rows["key"], "n": pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows)})
+    counted = pa.concat_tables([ones, state.select(["key", "n"])]).group_by("key").aggregate([("n", "sum")])
+    counts = pa.table({"key": counted["key"], "n": counted["n_sum"]})
+    return counts, counts
+
+
+@dataclass(frozen=True)
+class Midstream:
+    count: Callable[[ms.KeyedStream], ms.Stream] = by_aggregate
+    name: str = "midstream"
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    def start(
+        self, spark: SparkSession, workload: Workload, directory: Path, *, rows_per_epoch: int, once: bool
+    ) -> MidstreamRunning:
+        values = ms.source("values", lambda spark: workload.stream(spark, rows_per_epoch))
+        flow = self.count(values.transform("keys", workload.with_key).key_by("key")).sink(
+            "out", ms.sinks.noop()
+        )
+        trigger = {"availableNow": True} if once else None
+        run = flow.start(spark, checkpoint=str(directory / "checkpoint"), trigger=trigger)
+        return MidstreamRunning(self.name, run, rows_per_epoch)
+
+
+class MidstreamRunning:
+    def __init__(self, name: str, run: Run, rows_per_epoch: int) -> None:
+        self.name = name
+        self._run = run
+        self._rows_per_epoch = rows_per_epoch
+        self.progress = QueryProgress(run.query)
+
+    def failure(self) -> BaseException | None:
+        if self._run.status in ("starting", "running"):
+            return None
+        return self._run.exception or ms.MidstreamError("QUERY_ENDED", f"The run is {self._run.status}.")
+
+    def wait(self) -> None:
+        self._run.await_termination(None)
+        if self._run.exception is not None:
+            raise self._run.exception
+
+    def stop(self) -> None:
+        self._run.stop()
+
+    def state_size(self) -> StateSize:
+        last = self._run.epochs()[-1]
+        return StateSize(last.state_rows, last.state_bytes)
+
+    def rows_committed(self) -> int:
+        return self.progress.rows_until(self._run.epochs()[-1].epoch, self._rows_per_epoch)
+
+    def counts(self) -> pa.Table:
+        return self._run.read_state("counts").select(["key", "n"])

@@ -1,0 +1,96 @@
+"""A report as tables on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from midstream.bench.report import Measurement, Report
+
+Figure = Callable[[Measurement], str | None]
+
+
+def show(report: Report, console: Console) -> None:
+    console.print(figures(report))
+    if report.ratios:
+        console.print(ratios(report))
+    machine = report.machine
+    console.print(
+        f"{machine.cores} cores, {size(machine.memory_bytes)}, Python {machine.python}, "
+        f"PySpark {machine.pyspark}, Java {machine.java}",
+        style="dim",
+        highlight=False,
+    )
+    for failure in report.failures():
+        console.print(f"✗ {failure}", style="bold red", highlight=False)
+
+
+def figures(report: Report) -> Table:
+    """A column for each contender, a line for each figure that any of them has."""
+    measured = {**report.ours, **report.peers}
+    table = Table(title=f"midstream bench {report.bench}", title_justify="left")
+    table.add_column("")
+    for name in measured:
+        table.add_column(name, justify="right", style="bold" if name in report.ours else None)
+    for label, figure in LINES:
+        cells = [figure(figures) for figures in measured.values()]
+        if any(cell is not None for cell in cells):
+            table.add_row(label, *(cell or "–" for cell in cells))
+    return table
+
+
+def ratios(report: Report) -> Table:
+    table = Table(title="ratios", title_justify="left")
+    for column in ("midstream", "value", "target", ""):
+        table.add_column(column, justify="right" if column in ("value", "target") else "left")
+    targets = {target.name: target for target in report.targets}
+    for name, value in report.ratios.items():
+        target = targets.get(name)
+        verdict = "" if target is None else "[green]✓ met[/green]" if target.met else "[red]✗ missed[/red]"
+        table.add_row(name, f"{value:.3g}×", target.bound if target else "", verdict)
+    return table
+
+
+def size(count: float) -> str:
+    """
+    >>> size(512), size(20_480), size(3.5 * 1024**3)
+    ('512 B', '20.0 KiB', '3.5 GiB')
+    """
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} TiB"
+
+
+def _optional(value: Any, text: Callable[[Any], str]) -> str | None:
+    return None if value is None else text(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:,.0f} ms"
+
+
+LINES: tuple[tuple[str, Figure], ...] = (
+    ("keys", lambda m: _number(m.keys)),
+    ("rows an epoch", lambda m: _number(m.rows_per_epoch)),
+    ("epochs measured", lambda m: _number(m.epochs)),
+    ("rows/s", lambda m: _number(m.rows_per_second)),
+    ("epoch p50", lambda m: _milliseconds(m.epoch_p50_ms)),
+    ("epoch p99", lambda m: _milliseconds(m.epoch_p99_ms)),
+    ("epoch to epoch p50", lambda m: _optional(m.wall_p50_ms, _milliseconds)),
+    ("state rows", lambda m: _optional(m.state_rows, _number)),
+    ("state bytes", lambda m: _optional(m.state_bytes, size)),
+    ("checkpoint bytes an epoch", lambda m: _optional(m.checkpoint_bytes_per_epoch, size)),
+    ("fill", lambda m: _optional(m.fill_seconds, lambda seconds: f"{seconds:.1f} s")),
+    ("counts right", lambda m: _optional(m.correct, lambda right: "yes" if right else "NO")),
+)

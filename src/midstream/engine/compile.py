@@ -1,0 +1,195 @@
+"""From a pipeline to what epochs need: every step analysed by Catalyst against real schemas before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructField, StructType
+
+from midstream.aggregates.plan import AggregatePlan, plan_aggregates
+from midstream.engine.columns import to_spec
+from midstream.engine.schemas import is_keyable, to_arrow, to_spark
+from midstream.errors import GraphError, MidstreamError
+from midstream.graph.pipeline import Pipeline
+from midstream.graph.steps import (
+    AggregateStep,
+    KeyedStep,
+    OutputMode,
+    SinkStep,
+    SourceStep,
+    SqlStep,
+    StatefulStep,
+    Step,
+    TransformStep,
+    UnionStep,
+)
+from midstream.state.tables import KeyedFunction, TableSpec
+from midstream.task.userfn import PerKey, UserFunction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+SQL_INPUT = "input"
+"""The view an SQL step reads."""
+
+
+@dataclass(frozen=True)
+class CompiledKeyed:
+    """A keyed step ready to run. `aggregates` is set when rows can be aggregated before the exchange."""
+
+    step: KeyedStep
+    function: KeyedFunction
+    output: StructType
+    parallelism: int
+    aggregates: AggregatePlan | None = None
+
+
+@dataclass(frozen=True)
+class CompiledSink:
+    """What is known of the rows a sink receives."""
+
+    step: SinkStep
+    schema: StructType
+    keys: tuple[str, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A pipeline whose every step is known to fit the next."""
+
+    pipeline: Pipeline
+    schemas: Mapping[str, StructType]
+    keyed: Mapping[str, CompiledKeyed]
+    sinks: Mapping[str, CompiledSink]
+
+    @property
+    def source_schemas(self) -> dict[str, pa.Schema]:
+        return {source.id: to_arrow(self.schemas[source.id]) for source in self.pipeline.sources}
+
+
+def apply_stateless(step: Step, inputs: list[DataFrame], spark: SparkSession) -> DataFrame:
+    """The DataFrame of a stateless step given those of its inputs."""
+    if isinstance(step, TransformStep):
+        result = step.function(inputs[0])
+        if not hasattr(result, "schema"):
+            raise GraphError.step_failed(step.id, f"its function gave {type(result).__name__}, not a DataFrame")
+        return result
+    if isinstance(step, SqlStep):
+        inputs[0].createOrReplaceTempView(SQL_INPUT)
+        return spark.sql(step.text)
+    if isinstance(step, UnionStep):
+        joined = inputs[0]
+        for other in inputs[1:]:
+            joined = joined.unionByName(other)
+        return joined
+    raise TypeError(f"{step.kind} is not stateless")
+
+
+def compile_pipeline(pipeline: Pipeline, sources: Mapping[str, DataFrame], spark: SparkSession) -> Compiled:
+    """Analyse every step on empty input. Errors name the step; nothing has been touched yet."""
+    before = spark.table(SQL_INPUT) if spark.catalog.tableExists(SQL_INPUT) else None
+    try:
+        return _Compiler(pipeline, sources, spark).compile()
+    finally:
+        spark.catalog.dropTempView(SQL_INPUT)
+        if before is not None:
+            before.createOrReplaceTempView(SQL_INPUT)
+
+
+class _Compiler:
+    def __init__(self, pipeline: Pipeline, sources: Mapping[str, DataFrame], spark: SparkSession) -> None:
+        self._pipeline = pipeline
+        self._sources = sources
+        self._spark = spark
+        self._frames: dict[str, DataFrame] = {}
+        self._keys: dict[str, tuple[str, ...]] = {}
+        self._complete: dict[str, bool] = {}
+        self._keyed: dict[str, CompiledKeyed] = {}
+        self._sinks: dict[str, CompiledSink] = {}
+
+    def compile(self) -> Compiled:
+        for step in self._pipeline.steps:
+            try:
+                self._add(step)
+            except MidstreamError:
+                raise
+            except Exception as cause:
+                reason = str(cause).partition("\n")[0] if isinstance(cause, PySparkException) else repr(cause)
+                raise GraphError.step_failed(step.id, reason) from cause
+        schemas = {id_: frame.schema for id_, frame in self._frames.items()}
+        return Compiled(self._pipeline, schemas, self._keyed, self._sinks)
+
+    def _add(self, step: Step) -> None:
+        if isinstance(step, SourceStep):
+            self._set(step, self._empty(self._sources[step.id].schema), (), complete=False)
+            return
+        first = step.inputs[0].id
+        if isinstance(step, SinkStep):
+            schema = self._frames[first].schema
+            self._sinks[step.id] = CompiledSink(step, schema, self._keys[first], self._complete[first])
+        elif isinstance(step, KeyedStep):
+            self._check_keys(step, self._frames[first].schema)
+            compiled = self._keyed[step.id] = self._compile_keyed(step, self._frames[first])
+            complete = isinstance(step, AggregateStep) and step.output_mode is OutputMode.COMPLETE
+            keys = step.keys if set(step.keys) <= set(compiled.output.names) else ()
+            self._set(step, self._empty(compiled.output), keys, complete)
+        else:
+            frame = apply_stateless(step, [self._frames[source.id] for source in step.inputs], self._spark)
+            kept = self._keys[first] if not isinstance(step, UnionStep) else ()
+            keys = kept if _keeps(self._frames[first].schema, frame.schema, kept) else ()
+            self._set(step, frame, keys, self._complete[first] and not isinstance(step, UnionStep))
+
+    def _set(self, step: Step, frame: DataFrame, keys: tuple[str, ...], complete: bool) -> None:
+        self._frames[step.id] = frame
+        self._keys[step.id] = keys
+        self._complete[step.id] = complete
+
+    def _empty(self, schema: StructType) -> DataFrame:
+        return self._spark.createDataFrame([], schema)
+
+    def _check_keys(self, step: KeyedStep, schema: StructType) -> None:
+        for key in step.keys:
+            if key not in schema.names:
+                raise GraphError.unknown_key(step.id, key, schema.names)
+            if not is_keyable(schema[key].dataType):
+                raise GraphError.key_type(step.id, key, schema[key].dataType.simpleString())
+
+    def _compile_keyed(self, step: KeyedStep, frame: DataFrame) -> CompiledKeyed:
+        parallelism = step.parallelism or self._spark.sparkContext.defaultParallelism
+        if isinstance(step, AggregateStep):
+            specs = tuple(to_spec(name, given, self._spark) for name, given in step.aggregates.items())
+            complete = step.output_mode is OutputMode.COMPLETE
+            plan = plan_aggregates(frame, step.keys, specs, complete)
+            return CompiledKeyed(step, plan.function, plan.output_schema, parallelism, plan)
+        assert isinstance(step, StatefulStep)
+        function = _user_function(step, frame.schema)
+        return CompiledKeyed(step, function, to_spark(step.id, "output", step.output), parallelism)
+
+
+def _keeps(before: StructType, after: StructType, keys: tuple[str, ...]) -> bool:
+    return all(key in after.names and after[key].dataType == before[key].dataType for key in keys)
+
+
+def _user_function(step: StatefulStep, schema: StructType) -> UserFunction:
+    keys = to_arrow(StructType([StructField(k, schema[k].dataType) for k in step.keys]))
+    tables = []
+    for name, table in step.state.items():
+        values = to_arrow(to_spark(step.id, f"'{name}' state", table.schema))
+        clash = set(values.names) & set(keys.names)
+        if clash:
+            raise GraphError.name_clash(step.id, sorted(clash))
+        if table.range_column not in (None, *keys.names, *values.names):
+            raise GraphError.unknown_key(step.id, str(table.range_column), [*keys.names, *values.names])
+        tables.append(TableSpec(name, keys, values, table.kind, table.range_column))
+    output = to_arrow(to_spark(step.id, "output", step.output))
+    function = step.function
+    if step.per_key:
+        only = tables[0]
+        function = PerKey(step.function, step.keys, tuple(only.values.names), only.schema, output)
+    return UserFunction(step.id, function, step.keys, tuple(tables), output, step.named)

@@ -1,0 +1,132 @@
+"""One epoch as Spark DataFrames: the graph walked once, stateless steps left to Catalyst, keyed steps as state tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
+from midstream.engine.schemas import to_arrow
+from midstream.engine.sources import split_batch
+from midstream.graph.steps import KeyedStep, SinkStep, SourceStep, Step
+from midstream.state.hashspace import partition_sql
+from midstream.state.manifest import StepState
+from midstream.state.store import Store
+from midstream.task.keyed import HASH_COLUMN, ROWS_COLUMN, KeyedTask
+from midstream.task.report import TaskReport
+from midstream.task.staging import StageTarget, StageTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NOTHING = "nothing int"
+"""Schema of a task that sends no rows on: its work is in the files it wrote and the report it sent."""
+
+
+@dataclass
+class Dataflow:
+    """The DataFrames of one try of one epoch. `careful` keeps every keyed step's output so that it runs only once."""
+
+    compiled: Compiled
+    store: Store
+    targets: Mapping[str, StageTarget]
+    run: str
+    epoch: int
+    state: Mapping[str, StepState]
+    grouped: Mapping[str, bool]
+    send: Callable[[TaskReport], None]
+    careful: bool
+    _frames: dict[str, DataFrame] = field(default_factory=dict)
+    _ends: list[DataFrame] = field(default_factory=list)
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    def execute(self, batch: DataFrame) -> None:
+        """Run the epoch: reports arrive through `send`, files lie staged."""
+        try:
+            self._build(batch)
+            if self._ends:
+                reduce(lambda a, b: a.union(b), self._ends).collect()
+        finally:
+            for frame in self._kept:
+                frame.unpersist()
+
+    def _build(self, batch: DataFrame) -> None:
+        pipeline = self.compiled.pipeline
+        if len(pipeline.sources) > 1:
+            batch = self._keep(batch)
+        self._frames.update(split_batch(batch, {source.id: None for source in pipeline.sources}))
+        for step in pipeline.steps:
+            if isinstance(step, SinkStep):
+                self._end_in(step)
+                continue
+            if isinstance(step, KeyedStep):
+                frame = self._keyed(self.compiled.keyed[step.id])
+            elif isinstance(step, SourceStep):
+                frame = self._frames[step.id]
+            else:
+                frame = apply_stateless(step, [self._frames[i.id] for i in step.inputs], batch.sparkSession)
+            self._frames[step.id] = self._shared(step, frame)
+
+    def _shared(self, step: Step, frame: DataFrame) -> DataFrame:
+        """A step several others read is computed once: a keyed one at once, so that its state task runs only once."""
+        readers = [c for c in self.compiled.pipeline.consumers[step.id] if not self._is_fused(step, c)]
+        if isinstance(step, KeyedStep) and not readers:
+            self._ends.append(frame)
+            return frame
+        many = len(readers) > 1
+        if isinstance(step, KeyedStep) and (many or self.careful):
+            frame = self._keep(frame)
+            frame.count()
+            return frame
+        return self._keep(frame) if many else frame
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist()
+        self._kept.append(kept)
+        return kept
+
+    def _is_fused(self, step: Step, consumer: Step) -> bool:
+        """A sink that reads a keyed step directly is staged by the state task itself."""
+        return isinstance(step, KeyedStep) and isinstance(consumer, SinkStep)
+
+    def _end_in(self, sink: SinkStep) -> None:
+        if not self._is_fused(sink.input, sink):
+            task = StageTask(self.run, self.epoch, self.targets[sink.id], self.send)
+            self._ends.append(self._frames[sink.input.id].mapInArrow(task, _NOTHING))
+
+    def _keyed(self, keyed: CompiledKeyed) -> DataFrame:
+        step, state = keyed.step, self.state[keyed.step.id]
+        consumers = self.compiled.pipeline.consumers[step.id]
+        fused = [c for c in consumers if self._is_fused(step, c)]
+        emits = len(fused) < len(consumers)
+        rows = self._exchanged(keyed, self._frames[step.input.id], state)
+        task = KeyedTask(
+            run=self.run,
+            step=step.id,
+            epoch=self.epoch,
+            store=self.store,
+            function=keyed.function,
+            input=to_arrow(rows.schema),
+            keys=step.keys,
+            ranges=state.ranges,
+            tables=state.tables,
+            stage=tuple(self.targets[sink.id] for sink in fused),
+            emit=emits,
+            send=self.send,
+        )
+        return rows.mapInArrow(task, keyed.output if emits else _NOTHING)
+
+    def _exchanged(self, keyed: CompiledKeyed, frame: DataFrame, state: StepState) -> DataFrame:
+        """Rows hashed and brought to the partition that owns their range, aggregated before when that pays."""
+        keys = [F.col(f"`{key}`") for key in keyed.step.keys]
+        plan = keyed.aggregates
+        if plan is not None and self.grouped.get(keyed.step.id, False):
+            frame = frame.groupBy(*keys).agg(*(F.expr(e) for e in plan.grouped_sql), F.count("*").alias(ROWS_COLUMN))
+        elif plan is not None:
+            frame = frame.select(*keys, *(F.expr(e) for e in plan.per_row_sql))
+        hashed = frame.withColumn(HASH_COLUMN, F.xxhash64(*keys))
+        return hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))

@@ -1,0 +1,238 @@
+"""Running epochs: read state N-1, run the DataFrames, commit manifest N, finalise the sinks.
+
+The manifest is the one commit point. Before it nothing is real; after it everything is, and what remains to be done (making
+staged files visible) is finished by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from midstream.engine.compile import Compiled
+from midstream.engine.dataflow import Dataflow
+from midstream.engine.epochs import EpochReport, StepReport
+from midstream.engine.faults import reach
+from midstream.engine.preaggregation import PreAggregation
+from midstream.engine.reports import ConflictingReports, ReportBox
+from midstream.engine.sparklog import SparkLog
+from midstream.errors import CheckpointError
+from midstream.graph.steps import KeyedStep, SinkStep
+from midstream.sinks.base import SinkContext, StagedEpoch
+from midstream.state.compactor import Compactor
+from midstream.state.hashspace import even_ranges
+from midstream.state.ledger import Ledger, now
+from midstream.state.manifest import Manifest, StagedFile, StepState, TableState, with_range_delete
+from midstream.task.report import TaskReport
+from midstream.task.staging import StageTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TRIES = 3
+
+
+@dataclass
+class EpochRunner:
+    """The driver's side of an epoch. Not reentrant: Spark runs one micro-batch at a time."""
+
+    compiled: Compiled
+    ledger: Ledger
+    log: SparkLog
+    compactor: Compactor
+    targets: Mapping[str, StageTarget]
+    contexts: Mapping[str, SinkContext]
+    box: ReportBox
+    last: Manifest
+    plan: int
+    committed: Callable[[Manifest, EpochReport], None]
+    _preaggregation: PreAggregation = field(init=False)
+    _phases: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._preaggregation = PreAggregation(self.compiled)
+
+    def run(self, batch: DataFrame, epoch: int) -> None:
+        """The `foreachBatch` callback."""
+        if epoch == self.last.epoch:
+            # The driver died between the manifest and Spark's own commit: the epoch is real, only finish it.
+            self.finalise(self.last)
+            return
+        if epoch != self.last.epoch + 1:
+            raise CheckpointError.epoch_gap(epoch, self.last.epoch)
+        started, clock = datetime.now(UTC), time.perf_counter()
+        self._phases = {}
+        before = self._state()
+        with self._phase("run"):
+            reports = self._execute(batch, epoch, before)
+        reach("executed")
+        with self._phase("commit"):
+            manifest = self._manifest(epoch, before, reports)
+            manifest_bytes = self.ledger.commit(manifest)
+        reach("committed")
+        with self._phase("finalise"):
+            self.finalise(manifest)
+        reach("finalised")
+        self.last = manifest
+        self.compactor.offer(manifest.steps)
+        self._preaggregation.observe(reports)
+        written = manifest_bytes + _written_bytes(reports)
+        duration = (time.perf_counter() - clock) * 1000
+        self.committed(manifest, self._report(manifest, reports, started, duration, written))
+
+    def finalise(self, manifest: Manifest) -> None:
+        """Make the staged files of a committed epoch visible; harmless when done before."""
+        for step in self.compiled.pipeline.sinks:
+            if step.id in manifest.sinks:
+                staged = StagedEpoch(manifest.epoch, manifest.sinks[step.id])
+                step.sink.finalise(self.contexts[step.id], staged)
+                reach(f"finalised:{step.id}")
+
+    def _state(self) -> dict[str, StepState]:
+        """State as of the last epoch, with empty tables for steps that have none yet."""
+        steps: dict[str, StepState] = {}
+        for id_, keyed in self.compiled.keyed.items():
+            known = self.last.steps.get(id_)
+            tables = {
+                spec.name: (known and known.tables.get(spec.name)) or TableState(spec)
+                for spec in keyed.function.tables
+            }
+            steps[id_] = StepState(even_ranges(keyed.parallelism), tables)
+        return steps
+
+    def _execute(
+        self, batch: DataFrame, epoch: int, state: Mapping[str, StepState]
+    ) -> dict[str, list[TaskReport]]:
+        for attempt in range(_TRIES):
+            run = uuid.uuid4().hex
+            flow = Dataflow(
+                compiled=self.compiled,
+                store=self.ledger.store,
+                targets=self.targets,
+                run=run,
+                epoch=epoch,
+                state=state,
+                grouped=self._preaggregation.grouped,
+                send=self.box.send,
+                # A conflict means a keyed step ran twice (lost shuffle files, a self-join): next time its output is kept.
+                careful=attempt > 0,
+            )
+            flow.execute(batch)
+            try:
+                return self.box.drain(run)
+            except ConflictingReports:
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _manifest(
+        self, epoch: int, before: Mapping[str, StepState], reports: Mapping[str, list[TaskReport]]
+    ) -> Manifest:
+        merged = self.compactor.apply(before)
+        steps = {id_: _with_writes(step, reports.get(id_, []), epoch) for id_, step in merged.items()}
+        sinks: dict[str, tuple[StagedFile, ...]] = {step.id: () for step in self.compiled.pipeline.sinks}
+        for written in reports.values():
+            for report in written:
+                for sink, file in report.staged.items():
+                    sinks[sink] = (*sinks[sink], file)
+        return Manifest(
+            checkpoint_id=self.ledger.checkpoint_id,
+            epoch=epoch,
+            plan=self.plan,
+            driver=self.ledger.driver,
+            committed_at=now(),
+            offsets=self.log.offsets(epoch),
+            steps=steps,
+            sinks=sinks,
+            source_files=self.log.mirror(self.ledger.driver.generation),
+            metrics={id_: _step_metrics(written) for id_, written in reports.items()},
+        )
+
+    def _report(
+        self,
+        manifest: Manifest,
+        reports: Mapping[str, list[TaskReport]],
+        started: datetime,
+        duration: float,
+        written: int,
+    ) -> EpochReport:
+        steps = {}
+        for id_, of_step in reports.items():
+            state = manifest.steps.get(id_)
+            steps[id_] = StepReport(
+                rows=sum(r.rows for r in of_step),
+                keys=sum(r.groups for r in of_step),
+                output_rows=sum(r.output_rows for r in of_step),
+                slowest_ms=max(r.milliseconds for r in of_step),
+                state_rows=state.rows if state else 0,
+                state_bytes=state.bytes if state else 0,
+            )
+        first = set(_first_readers(self.compiled))
+        return EpochReport(
+            epoch=manifest.epoch,
+            started_at=started,
+            duration_ms=duration,
+            rows=sum(step.rows for id_, step in steps.items() if id_ in first),
+            state_rows=manifest.state_rows,
+            state_bytes=manifest.state_bytes,
+            written_bytes=written,
+            plan=manifest.plan,
+            phases_ms=dict(self._phases),
+            steps=steps,
+        )
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        clock = time.perf_counter()
+        yield
+        self._phases[name] = (time.perf_counter() - clock) * 1000
+
+
+def _with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepState:
+    """A step's tables with the deltas of an epoch."""
+    tables = dict(step.tables)
+    for name, table in step.tables.items():
+        writes = [report.tables[name] for report in reports if name in report.tables]
+        table = replace(
+            table,
+            segments=(*table.segments, *(write.segment for write in writes if write.segment)),
+            rows=table.rows + sum(write.added - write.removed for write in writes),
+        )
+        bounds = [write.delete_below for write in writes if write.delete_below is not None]
+        tables[name] = with_range_delete(table, max(bounds), epoch) if bounds else table  # type: ignore[type-var]
+    return StepState(step.ranges, tables)
+
+
+def _written_bytes(reports: Mapping[str, list[TaskReport]]) -> int:
+    return sum(
+        write.segment.bytes
+        for of_step in reports.values()
+        for report in of_step
+        for write in report.tables.values()
+        if write.segment
+    )
+
+
+def _step_metrics(reports: list[TaskReport]) -> dict[str, float]:
+    return {
+        "rows": sum(r.rows for r in reports),
+        "arrived": sum(r.arrived for r in reports),
+        "keys": sum(r.groups for r in reports),
+        "output_rows": sum(r.output_rows for r in reports),
+        "slowest_ms": round(max(r.milliseconds for r in reports), 1),
+    }
+
+
+def _first_readers(compiled: Compiled) -> Iterator[str]:
+    """Keyed steps and sinks with no keyed step above them: what enters them is what entered the pipeline."""
+    below_keyed: set[str] = set()
+    for step in compiled.pipeline.steps:
+        if any(i.id in below_keyed or isinstance(i, KeyedStep) for i in step.inputs):
+            below_keyed.add(step.id)
+        elif isinstance(step, KeyedStep | SinkStep):
+            yield step.id

@@ -1,0 +1,35 @@
+"""What is told of an epoch once it is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One step in one epoch: rows that went in (before any aggregation), distinct keys, rows that came out."""
+
+    rows: int
+    keys: int
+    output_rows: int
+    slowest_ms: float
+    state_rows: int = 0
+    state_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One committed epoch. `rows` counts what entered the pipeline's first keyed steps and direct sinks."""
+
+    epoch: int
+    started_at: datetime
+    duration_ms: float
+    rows: int
+    state_rows: int
+    state_bytes: int
+    written_bytes: int
+    plan: int
+    phases_ms: Mapping[str, float] = field(default_factory=dict)
+    steps: Mapping[str, StepReport] = field(default_factory=dict)

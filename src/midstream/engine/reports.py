@@ -1,0 +1,68 @@
+"""Reports of tasks on their way to the driver: a Python accumulator, drained once an epoch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pyspark import AccumulatorParam
+
+from midstream.task.report import TaskReport
+
+if TYPE_CHECKING:
+    from pyspark import Accumulator, SparkContext
+
+
+class ConflictingReports(Exception):
+    """Two attempts of one partition both delivered, with different content: which one downstream saw is unknown."""
+
+
+class _Append(AccumulatorParam[list[TaskReport]]):
+    def zero(self, value: list[TaskReport]) -> list[TaskReport]:
+        return []
+
+    def addInPlace(self, value1: list[TaskReport], value2: list[TaskReport]) -> list[TaskReport]:  # noqa: N802
+        return [*value1, *value2]
+
+
+class Send:
+    """How a task delivers its report. Spark hands over reports of successful tasks only."""
+
+    def __init__(self, accumulator: Accumulator[list[TaskReport]]) -> None:
+        self._accumulator = accumulator
+
+    def __call__(self, report: TaskReport) -> None:
+        self._accumulator.add([report])
+
+
+class ReportBox:
+    """Collects the reports of one query, epoch by epoch."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._accumulator = context.accumulator([], _Append())
+        self.send = Send(self._accumulator)
+
+    def drain(self, run: str) -> dict[str, list[TaskReport]]:
+        """The reports of one try of an epoch by step, one a partition; later tries and earlier ones are left out."""
+        mine = [report for report in self._accumulator.value if report.run == run]
+        self._accumulator.value = []
+        return one_per_partition(mine)
+
+
+def one_per_partition(reports: Iterable[TaskReport]) -> dict[str, list[TaskReport]]:
+    """One report a partition. Attempts that wrote the same rows are as good as each other; others are a conflict."""
+    chosen: dict[str, dict[int, TaskReport]] = defaultdict(dict)
+    for report in reports:
+        other = chosen[report.step].setdefault(report.partition, report)
+        if other is not report and _content(other) != _content(report):
+            raise ConflictingReports(f"partition {report.partition} of {report.step}")
+    return {step: [by_partition[p] for p in sorted(by_partition)] for step, by_partition in chosen.items()}
+
+
+def _content(report: TaskReport) -> object:
+    written = {
+        name: (w.segment.checksum if w.segment else None, w.added, w.removed) for name, w in report.tables.items()
+    }
+    staged = {sink: (file.rows, file.bytes) for sink, file in report.staged.items()}
+    return report.rows, report.groups, report.output_rows, written, staged

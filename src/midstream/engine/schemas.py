@@ -1,0 +1,55 @@
+"""Schemas between Spark and Arrow, and what the user may give as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import DataType, MapType, StructType, VariantType
+
+from midstream.errors import GraphError
+
+if TYPE_CHECKING:
+    from midstream.graph.steps import Schema
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """The Arrow schema rows of a Spark schema arrive in; timestamps in UTC."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def to_spark(step: str, what: str, given: Schema) -> StructType:
+    """A schema given as DDL, StructType or Arrow schema, as Spark's."""
+    if isinstance(given, StructType):
+        return given
+    try:
+        if isinstance(given, pa.Schema):
+            return from_arrow_schema(given)
+        parsed = DataType.fromDDL(given)
+    except (PySparkException, TypeError, ValueError, AttributeError, AssertionError) as cause:
+        raise GraphError.bad_schema(step, what, given, str(cause).partition("\n")[0]) from cause
+    if not isinstance(parsed, StructType):
+        raise GraphError.bad_schema(step, what, given, "it has no column names")
+    return parsed
+
+
+def is_keyable(type_: DataType) -> bool:
+    """Whether Spark can hash and compare values of the type."""
+    if isinstance(type_, MapType | VariantType):
+        return False
+    if isinstance(type_, StructType):
+        return all(is_keyable(field.dataType) for field in type_.fields)
+    element = getattr(type_, "elementType", None)
+    return element is None or is_keyable(element)
+
+
+def differences(before: pa.Schema, after: pa.Schema) -> str:
+    """How two schemas differ, column by column; empty when they do not."""
+    old = {field.name: field.type for field in before}
+    new = {field.name: field.type for field in after}
+    told = [f"'{name}' is gone" for name in old if name not in new]
+    told += [f"'{name}' is new" for name in new if name not in old]
+    told += [f"'{n}' was {old[n]}, is {new[n]}" for n in old if n in new and old[n] != new[n]]
+    return "; ".join(told)

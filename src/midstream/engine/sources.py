@@ -1,0 +1,57 @@
+"""Several sources in one query: a union tagged by source, split again inside the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from midstream.errors import GraphError
+from midstream.graph.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_TAG = "__midstream_source"
+
+
+def load_sources(pipeline: Pipeline, spark: SparkSession) -> dict[str, DataFrame]:
+    """Every source's streaming DataFrame; a source that fails or does not stream is named."""
+    frames: dict[str, DataFrame] = {}
+    for source in pipeline.sources:
+        try:
+            frame = source.load(spark)
+        except PySparkException as cause:
+            raise GraphError.step_failed(source.id, str(cause).partition("\n")[0]) from cause
+        if not getattr(frame, "isStreaming", False):
+            raise GraphError.not_streaming(source.id)
+        frames[source.id] = frame
+    return frames
+
+
+def tagged_union(sources: Mapping[str, DataFrame]) -> DataFrame:
+    """One streaming DataFrame of all sources. A single source stays as it is."""
+    if len(sources) == 1:
+        return next(iter(sources.values()))
+    tagged = []
+    for number, frame in enumerate(sources.values()):
+        columns = [F.lit(number).alias(_TAG)]
+        for other, shape in enumerate(sources.values()):
+            value = F.struct("*") if other == number else F.lit(None).cast(shape.schema)
+            columns.append(value.alias(f"s{other}"))
+        tagged.append(frame.select(*columns))
+    joined = tagged[0]
+    for frame in tagged[1:]:
+        joined = joined.union(frame)
+    return joined
+
+
+def split_batch(batch: DataFrame, sources: Mapping[str, object]) -> dict[str, DataFrame]:
+    """The rows of an epoch by source."""
+    if len(sources) == 1:
+        return {next(iter(sources)): batch}
+    return {
+        id_: batch.where(F.col(_TAG) == number).select(f"s{number}.*") for number, id_ in enumerate(sources)
+    }

@@ -1,0 +1,99 @@
+"""A pipeline: an immutable graph of steps, checked when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from midstream.errors import GraphError
+from midstream.graph.steps import KeyedStep, SinkStep, SourceStep, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from midstream.engine.run import Run
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Steps that end in sinks. Made by `stream.sink(…)`; several are joined with `midstream.pipeline(…)`."""
+
+    sinks: tuple[SinkStep, ...]
+
+    def __post_init__(self) -> None:
+        if not self.sinks:
+            raise GraphError("NO_SINK", "A pipeline needs a sink.", hint="end a stream with .sink('id', …).")
+        by_id: dict[str, Step] = {}
+        for step in self._walk():
+            if by_id.setdefault(step.id, step) is not step:
+                raise GraphError.duplicate_id(step.id)
+
+    def _walk(self) -> Iterator[Step]:
+        """Every step once, inputs before what reads them."""
+        seen: set[int] = set()
+
+        def visit(step: Step) -> Iterator[Step]:
+            if id(step) not in seen:
+                seen.add(id(step))
+                for source in step.inputs:
+                    yield from visit(source)
+                yield step
+
+        for sink in self.sinks:
+            yield from visit(sink)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple(self._walk())
+
+    @property
+    def sources(self) -> tuple[SourceStep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, SourceStep))
+
+    @property
+    def keyed(self) -> tuple[KeyedStep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, KeyedStep))
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Step, ...]]:
+        """Who reads each step."""
+        readers: dict[str, tuple[Step, ...]] = {step.id: () for step in self.steps}
+        for step in self.steps:
+            for source in step.inputs:
+                readers[source.id] = (*readers[source.id], step)
+        return readers
+
+    def start(
+        self,
+        spark: SparkSession,
+        checkpoint: str,
+        *,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        retain_epochs: int = 100,
+        store_options: Mapping[str, str] | None = None,
+    ) -> Run:
+        """Run the pipeline; gives back a handle at once. Started again on its checkpoint, it goes on where it was.
+
+        `checkpoint` is a directory or `s3://bucket/prefix` (with `store_options` for endpoint and keys); `trigger` takes
+        what `DataStreamWriter.trigger` takes, as a dict; `retain_epochs` is how many past epochs stay readable.
+        """
+        from midstream.engine.run import start
+
+        return start(
+            self,
+            spark,
+            checkpoint,
+            trigger=trigger,
+            name=name,
+            retain_epochs=retain_epochs,
+            store_options=store_options,
+        )
+
+
+def join(pipelines: Iterable[Pipeline]) -> Pipeline:
+    """Several pipelines, which may share steps, as one."""
+    sinks: dict[int, SinkStep] = {id(sink): sink for pipeline in pipelines for sink in pipeline.sinks}
+    return Pipeline(tuple(sinks.values()))

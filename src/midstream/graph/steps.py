@@ -1,0 +1,136 @@
+"""The steps of a pipeline: frozen facts with a stable id the user chose. No Spark object is held here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from midstream.errors import GraphError
+from midstream.state.compaction import CompactionPolicy
+from midstream.state.tables import TableKind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from midstream.aggregates.spec import Fold
+    from midstream.sinks.base import Sink
+
+    Schema: TypeAlias = str | StructType | pa.Schema
+    Aggregate: TypeAlias = Column | str | Fold
+
+_ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+
+class OutputMode(StrEnum):
+    """What a keyed step gives on each epoch: the rows of changed keys, or the whole result."""
+
+    CHANGED = "changed"
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node of the pipeline."""
+
+    id: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
+            raise GraphError.bad_id(self.id)
+
+    @property
+    def inputs(self) -> tuple[Step, ...]:
+        return ()
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__.removesuffix("Step").lower()
+
+
+@dataclass(frozen=True)
+class SourceStep(Step):
+    load: Callable[[SparkSession], DataFrame]
+
+
+@dataclass(frozen=True)
+class TransformStep(Step):
+    input: Step
+    function: Callable[[DataFrame], DataFrame]
+
+    @property
+    def inputs(self) -> tuple[Step, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class SqlStep(Step):
+    """SQL over the view `input`."""
+
+    input: Step
+    text: str
+
+    @property
+    def inputs(self) -> tuple[Step, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class UnionStep(Step):
+    members: tuple[Step, ...]
+
+    @property
+    def inputs(self) -> tuple[Step, ...]:
+        return self.members
+
+
+@dataclass(frozen=True)
+class KeyedStep(Step):
+    """A step with state by key. `parallelism` None means as many partitions as Spark has cores."""
+
+    input: Step
+    keys: tuple[str, ...]
+    parallelism: int | None
+    compaction: CompactionPolicy
+
+    @property
+    def inputs(self) -> tuple[Step, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class AggregateStep(KeyedStep):
+    aggregates: Mapping[str, Aggregate]
+    output_mode: OutputMode = OutputMode.CHANGED
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """One named table of a `stateful` step; see `midstream.table`."""
+
+    schema: Schema
+    kind: TableKind = TableKind.VALUE
+    range_column: str | None = None
+
+
+@dataclass(frozen=True)
+class StatefulStep(KeyedStep):
+    function: Callable[..., Any]
+    state: Mapping[str, StateTable]
+    output: Schema
+    named: bool
+    per_key: bool = False
+
+
+@dataclass(frozen=True)
+class SinkStep(Step):
+    input: Step
+    sink: Sink = field(repr=False)
+
+    @property
+    def inputs(self) -> tuple[Step, ...]:
+        return (self.input,)

@@ -1,0 +1,84 @@
+"""Collecting files nobody needs: segments and staged files that no retained manifest names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from midstream.state.ledger import Ledger
+from midstream.state.manifest import Manifest, manifest_path
+
+_NAME = re.compile(r"(?P<epoch>\d{12})-(?P<job>g(?P<generation>\d+)-[0-9a-f]+)?.*")
+"""Files begin with the epoch they were written in; those of a compaction go on with the id of its job."""
+
+_SWEEP_EVERY = 100
+"""Epochs between listings of the whole store for orphans. Superseded files are known without a listing."""
+
+
+@dataclass
+class Collector:
+    """Keeps the files of the last `retain` epochs. Runs beside the stream, in one thread."""
+
+    ledger: Ledger
+    retain: int
+    _needed: dict[int, set[str]] = field(default_factory=dict)
+
+    def recover(self, in_flight: Iterable[str] = ()) -> None:
+        """At a start: learn what retained manifests need, and sweep what a crash left behind."""
+        for epoch in self.ledger.epochs():
+            self._needed[epoch] = self.ledger.read(epoch).paths
+        if self._needed:
+            self._sweep(max(self._needed), in_flight)
+
+    def committed(self, manifest: Manifest, in_flight: Iterable[str] = ()) -> int:
+        """After a commit: drop epochs past retention and what only they needed. Gives the number of files removed."""
+        self._needed[manifest.epoch] = manifest.paths
+        expired = [epoch for epoch in self._needed if epoch <= manifest.epoch - self.retain]
+        removed = self._clear_staging(manifest.epoch)
+        if expired:
+            freed: set[str] = set().union(*(self._needed.pop(epoch) for epoch in expired))
+            for needed in self._needed.values():
+                freed -= needed
+            # Manifests go first: a manifest never names a file that is not there.
+            self.ledger.store.delete([manifest_path(epoch) for epoch in expired])
+            self.ledger.store.delete(sorted(freed))
+            removed = len(freed) + len(expired)
+        if manifest.epoch % _NAME = re.compile(r"(?P<epoch>\d{12})-(?P<job>g(?P<generation>\d+)-[0-9a-f]+)?.*")
+"""Files begin with the epoch they were written in; those of a compaction go on with the id of its job."""
+
+_SWEEP_EVERY == 0:
+            removed += self._sweep(manifest.epoch, in_flight)
+        return removed
+
+    def _clear_staging(self, epoch: int) -> int:
+        """Remove files staged in the checkpoint before the last epoch: its own may be asked for again after a crash."""
+        paths = [item.path for item in self.ledger.store.list("staging") if _staged_epoch(item.path) < epoch]
+        self.ledger.store.delete(paths)
+        return len(paths)
+
+    def _sweep(self, last: int, in_flight: Iterable[str]) -> int:
+        """Remove orphans: files of committed epochs no manifest names. Those of later epochs may be being written."""
+        needed = set().union(*self._needed.values())
+        jobs = set(in_flight)
+        orphans = [
+            item.path
+            for item in self.ledger.store.list("segments")
+            if item.path not in needed and self._is_over(item.path, last, jobs)
+        ]
+        self.ledger.store.delete(orphans)
+        return len(orphans)
+
+    def _is_over(self, path: str, last: int, jobs: set[str]) -> bool:
+        """Whether nobody can still be about to commit a file."""
+        name = _NAME.fullmatch(path.rpartition("/")[2])
+        if name is None or int(name["epoch"]) > last:
+            return False
+        if name["job"] is None:
+            return True
+        return name["job"] not in jobs and int(name["generation"]) <= self.ledger.driver.generation
+
+
+def _staged_epoch(path: str) -> int:
+    """Staged files lie in `staging/<sink>/<epoch>/`."""
+    return int(path.split("/")[2])

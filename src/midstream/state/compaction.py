@@ -1,0 +1,153 @@
+"""Compaction: which segments to merge (pure), and the merging itself (run beside the stream, never in it).
+
+Segments of one table form levels: level 0 holds a delta an epoch, level 1 merged deltas, level 2 the base. A level is
+older than the one below it. Merging always takes *all* partitions of a stretch of time, so it holds under any
+partitioning, and its outputs take the inputs' place at some later commit, if those are all still there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.state.hashspace import HASH_END, HASH_MIN, HashRange
+from midstream.state.manifest import TableState
+from midstream.state.merge import Piece, merged_pieces, segment_source
+from midstream.state.ranges import RangeDelete, expiry_bound
+from midstream.state.segment import OPEN_SEGMENTS, SegmentInfo, encode_segment
+from midstream.state.store import Store
+from midstream.state.tables import TableSpec
+
+_BASE = 2
+
+
+@dataclass(frozen=True)
+class CompactionPolicy:
+    """When to merge. Fewer segments read faster and cost more rewriting.
+
+    `deltas` epochs of level 0 become one run of level 1; `runs` of level 1 are merged with each other; and when level 1
+    is larger than `dirty_ratio` of the base, everything becomes the new base. Files are cut at about `file_bytes`.
+    """
+
+    deltas: int = 6
+    runs: int = 4
+    dirty_ratio: float = 0.5
+    file_bytes: int = 128 * 2**20
+
+
+@dataclass(frozen=True)
+class CompactionJob:
+    """Inputs that become outputs of a level. `final` inputs include the oldest, so tombstones can go.
+
+    The id begins with the driver's generation and is part of the names of the outputs, so that a sweep for orphans can
+    tell files still being written.
+    """
+
+    id: str
+    step: str
+    spec: TableSpec
+    inputs: tuple[SegmentInfo, ...]
+    range_deletes: tuple[RangeDelete, ...]
+    level: int
+    final: bool
+    file_bytes: int
+
+
+@dataclass(frozen=True)
+class CompactionResult:
+    """What a finished job offers to the next commit."""
+
+    job: CompactionJob
+    outputs: tuple[SegmentInfo, ...]
+
+
+def plan_compaction(
+    step: str, table: TableState, policy: CompactionPolicy, generation: int
+) -> CompactionJob | None:
+    """The most useful merge of a table's segments, or None when there is nothing to gain."""
+    deltas, merged, base = (
+        tuple(s for s in table.segments if s.level == level) for level in (0, 1, _BASE)
+    )
+
+    def job(inputs: tuple[SegmentInfo, ...], level: int, final: bool) -> CompactionJob:
+        return CompactionJob(
+            id=f"g{generation:06d}-{uuid.uuid4().hex}",
+            step=step,
+            spec=table.spec,
+            inputs=inputs,
+            range_deletes=table.range_deletes,
+            level=level,
+            final=final,
+            file_bytes=policy.file_bytes,
+        )
+
+    dirty = sum(s.bytes for s in merged)
+    if len(_runs(merged)) >= 2 and dirty >= policy.dirty_ratio * sum(s.bytes for s in base):
+        return job((*base, *merged), _BASE, final=True)
+    if len(_runs(merged)) >= policy.runs:
+        return job(merged, 1, final=not base)
+    if len(_runs(deltas)) >= policy.deltas:
+        return job(deltas, 1, final=not base and not merged)
+    return None
+
+
+def _runs(segments: Sequence[SegmentInfo]) -> list[tuple[int, int]]:
+    return [epochs for epochs, _ in groupby(segments, key=lambda s: (s.epoch_from, s.epoch_to))]
+
+
+def run_compaction(store: Store, job: CompactionJob) -> CompactionResult:
+    """Merge the inputs into new files. They are orphans until a manifest names them."""
+    sources = [
+        segment_source(OPEN_SEGMENTS.get(store, info), expiry_bound(job.range_deletes, info.epoch_to))
+        for info in job.inputs
+    ]
+    whole = HashRange(HASH_MIN, HASH_END)
+    pieces = merged_pieces(job.spec, sources, whole, keep_deleted=not job.final)
+    epochs = min(s.epoch_from for s in job.inputs), max(s.epoch_to for s in job.inputs)
+    outputs = []
+    for number, piece in enumerate(_file_sized(pieces, job)):
+        encoded = encode_segment(job.spec, piece.hashes, piece.rows, piece.deleted)
+        path = f"segments/{job.step}/{job.spec.name}/{epochs[1]:012d}-{job.id}-{number:05d}.seg"
+        store.put(path, encoded.data)
+        outputs.append(encoded.info(path, *epochs, level=job.level))
+    return CompactionResult(job, tuple(outputs))
+
+
+def _file_sized(pieces: Iterator[Piece], job: CompactionJob) -> Iterator[Piece]:
+    """Join pieces until a file is worth its name."""
+    rows_in, bytes_in = sum(s.rows for s in job.inputs), sum(s.bytes for s in job.inputs)
+    file_rows = max(1, job.file_bytes * rows_in // max(1, bytes_in))
+    held: list[Piece] = []
+    for piece in pieces:
+        held.append(piece)
+        if sum(len(p.hashes) for p in held) >= file_rows:
+            yield _join(held)
+            held = []
+    if held:
+        yield _join(held)
+
+
+def _join(pieces: list[Piece]) -> Piece:
+    deleted = None
+    if any(piece.deleted is not None for piece in pieces):
+        deleted = np.concatenate(
+            [np.zeros(len(p.hashes), dtype=np.bool_) if p.deleted is None else p.deleted for p in pieces]
+        )
+    hashes = np.concatenate([piece.hashes for piece in pieces])
+    return Piece(hashes, pa.concat_tables([piece.rows for piece in pieces]), deleted)
+
+
+def apply_compaction(table: TableState, result: CompactionResult) -> TableState | None:
+    """The table with the outputs in the inputs' place; None when an input is no longer there."""
+    inputs = {segment.path for segment in result.job.inputs}
+    if not inputs <= {segment.path for segment in table.segments}:
+        return None
+    first = next(i for i, segment in enumerate(table.segments) if segment.path in inputs)
+    kept = [segment for segment in table.segments if segment.path not in inputs]
+    kept[first:first] = result.outputs
+    return replace(table, segments=tuple(kept))

@@ -1,0 +1,101 @@
+"""The ledger of a checkpoint: its manifests, its drivers, and the one atomic step that commits an epoch."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from midstream.errors import CheckpointError
+from midstream.state.manifest import (
+    MANIFESTS,
+    Driver,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+    manifest_epoch,
+    manifest_path,
+)
+from midstream.state.store import Store
+
+DRIVERS = "drivers"
+IDENTITY = "checkpoint.json"
+FORMAT = 1
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A checkpoint held by one driver. A driver that starts later takes it over; the earlier one then stops."""
+
+    store: Store
+    checkpoint_id: str
+    driver: Driver
+
+    @classmethod
+    def open(cls, store: Store) -> Ledger:
+        """Take the checkpoint, making it when there is none."""
+        fresh = {"format": FORMAT, "checkpoint_id": uuid.uuid4().hex, "created_at": now()}
+        store.create(IDENTITY, json.dumps(fresh).encode())
+        identity = json.loads(store.read(IDENTITY).to_pybytes())
+        if identity["format"] > FORMAT:
+            raise CheckpointError.newer_format(IDENTITY, identity["format"], FORMAT)
+        generation = max(_generations(store), default=0) + 1
+        while True:
+            driver = Driver(generation, socket.gethostname(), os.getpid(), now())
+            if store.create(_driver_path(generation), json.dumps(asdict(driver)).encode()):
+                return cls(store, identity["checkpoint_id"], driver)
+            generation += 1
+
+    def beginning(self) -> Manifest:
+        """The state of a checkpoint no epoch was committed to."""
+        return Manifest(self.checkpoint_id, -1, 0, self.driver, now())
+
+    def epochs(self) -> list[int]:
+        return committed_epochs(self.store)
+
+    def read(self, epoch: int) -> Manifest:
+        return read_manifest(self.store, epoch)
+
+    def last(self) -> Manifest:
+        epochs = self.epochs()
+        return self.read(epochs[-1]) if epochs else self.beginning()
+
+    def commit(self, manifest: Manifest) -> int:
+        """Make an epoch real, or raise when another driver did. Gives the bytes written."""
+        newest = max(_generations(self.store), default=0)
+        if newest > self.driver.generation:
+            raise CheckpointError.taken_over(self.driver, self._driver(newest), manifest.epoch)
+        data = encode_manifest(manifest)
+        if not self.store.create(manifest_path(manifest.epoch), data):
+            winner = self.read(manifest.epoch).driver
+            raise CheckpointError.taken_over(self.driver, winner, manifest.epoch)
+        return len(data)
+
+    def _driver(self, generation: int) -> Driver:
+        return Driver(**json.loads(self.store.read(_driver_path(generation)).to_pybytes()))
+
+
+def committed_epochs(store: Store) -> list[int]:
+    return [manifest_epoch(item.path) for item in store.list(MANIFESTS)]
+
+
+def read_manifest(store: Store, epoch: int) -> Manifest:
+    path = manifest_path(epoch)
+    return decode_manifest(store.read(path).to_pybytes(), path)
+
+
+def _driver_path(generation: int) -> str:
+    return f"{DRIVERS}/{generation:06d}.json"
+
+
+def _generations(store: Store) -> Iterator[int]:
+    for item in store.list(DRIVERS):
+        yield int(item.path.removeprefix(f"{DRIVERS}/").removesuffix(".json"))

@@ -1,0 +1,165 @@
+"""Reading state: the snapshot of one partition, searched newest segment first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.state.gather import Gather
+from midstream.state.hashspace import HashRange
+from midstream.state.keys import keys_equal
+from midstream.state.manifest import TableState
+from midstream.state.merge import Source, delta_source, merged_pieces, segment_source
+from midstream.state.ranges import expired, expiry_bound
+from midstream.state.segment import OPEN_SEGMENTS, Block, Segment, blocks_overlapping
+from midstream.state.store import Store
+from midstream.state.tables import Found, FoundRows, Hashes, Mask, Positions, TableDelta, TableSpec
+
+
+@dataclass(frozen=True)
+class PartitionSnapshot:
+    """The state of one partition as of a manifest. Reads touch only the blocks that hold the keys asked for."""
+
+    store: Store
+    tables: Mapping[str, TableState]
+    partition: HashRange
+
+    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
+        state = self.tables[table]
+        found = np.zeros(len(hashes), dtype=np.bool_)
+        gather = Gather(state.spec.values, len(hashes))
+        pending = np.arange(len(hashes), dtype=np.int64)
+        for segment in self._newest_first(state, hashes):
+            if not len(pending):
+                break
+            bound = expiry_bound(state.range_deletes, segment.info.epoch_to)
+            resolved = np.zeros(len(pending), dtype=np.bool_)
+            for block, asked, rows in _matches(segment, state.spec, hashes[pending], keys, pending):
+                resolved[asked] = True
+                alive = _alive(block, rows, state.spec, bound)
+                if alive is not None:
+                    asked, rows = asked[alive], rows[alive]
+                owners = pending[asked]
+                found[owners] = True
+                gather.add(block.batch, rows, owners)
+            pending = pending[~resolved]
+        return Found(found, gather.finish())
+
+    def lookup_rows(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
+        state = self.tables[table]
+        open_keys = np.arange(len(hashes), dtype=np.int64)
+        owners: list[Positions] = []
+        pieces: list[pa.RecordBatch] = []
+        for segment in self._newest_first(state, hashes):
+            if not len(open_keys):
+                break
+            bound = expiry_bound(state.range_deletes, segment.info.epoch_to)
+            closed = np.zeros(len(open_keys), dtype=np.bool_)
+            segment_owners: list[Positions] = []
+            segment_pieces: list[pa.RecordBatch] = []
+            for block, asked, rows in _all_matches(segment, state.spec, hashes[open_keys], keys, open_keys):
+                if block.deleted is not None:
+                    closed[asked[block.deleted[rows]]] = True
+                alive = _alive(block, rows, state.spec, bound)
+                if alive is not None:
+                    asked, rows = asked[alive], rows[alive]
+                segment_owners.append(open_keys[asked])
+                segment_pieces.append(block.batch.select(state.spec.values.names).take(pa.array(rows)))
+            owners[:0] = segment_owners  # segments come newest first, rows are wanted oldest first
+            pieces[:0] = segment_pieces
+            open_keys = open_keys[~closed]
+        owner = np.concatenate(owners) if owners else np.empty(0, dtype=np.int64)
+        stored = pa.schema([f.with_nullable(True) for f in state.spec.values])
+        values = pa.Table.from_batches([p.cast(stored) for p in pieces], stored)
+        order = np.argsort(owner, kind="stable")
+        return FoundRows(owner[order], values.take(pa.array(order)))
+
+    def scan(self, table: str, overlay: TableDelta | None = None) -> Iterator[pa.Table]:
+        state = self.tables[table]
+        sources: list[Source] = [
+            segment_source(segment, expiry_bound(state.range_deletes, segment.info.epoch_to))
+            for segment in self._segments(state, self.partition.start, self.partition.end - 1)
+        ]
+        if overlay is not None and len(overlay.hashes):
+            sources.append(delta_source(state.spec, overlay))
+        for piece in merged_pieces(state.spec, sources, self.partition, keep_deleted=False):
+            yield piece.rows
+
+    def _newest_first(self, state: TableState, hashes: Hashes) -> Iterator[Segment]:
+        if len(hashes):
+            yield from reversed(self._segments(state, int(hashes[0]), int(hashes[-1])))
+
+    def _segments(self, state: TableState, first: int, last: int) -> list[Segment]:
+        return [
+            OPEN_SEGMENTS.get(self.store, info)
+            for info in state.segments
+            if info.first <= last and info.last >= first
+        ]
+
+
+def _alive(block: Block, rows: Positions, spec: TableSpec, bound: object | None) -> Mask | None:
+    """Which of the rows are neither deleted nor expired; None for all of them."""
+    alive: Mask | None = None
+    if block.deleted is not None:
+        alive = ~block.deleted[rows]
+    if bound is not None and spec.range_column is not None:
+        fresh = ~expired(block.batch.column(spec.range_column).take(pa.array(rows)), bound)
+        alive = fresh if alive is None else alive & fresh
+    return alive
+
+
+def _matches(
+    segment: Segment, spec: TableSpec, hashes: Hashes, keys: pa.Table, pending: Positions
+) -> Iterator[tuple[Block, Positions, Positions]]:
+    """Where asked keys stand in a segment of a value table: block, position among the asked, row in the block."""
+    for block, low, high in _touched_blocks(segment, hashes):
+        asked = np.arange(low, high, dtype=np.int64)
+        rows = np.searchsorted(block.hashes, hashes[low:high], "left")
+        while len(asked):
+            same = rows < len(block.hashes)
+            same[same] = block.hashes[rows[same]] == hashes[asked[same]]
+            if not same.all():
+                asked, rows = asked[same], rows[same]
+            if not len(asked):
+                break
+            equal = _same_keys(block, rows, spec, keys, pending[asked])
+            if equal.all():
+                yield block, asked, rows
+                break
+            yield block, asked[equal], rows[equal]
+            asked, rows = asked[~equal], rows[~equal] + 1  # another key with the same hash: look at the next row
+
+
+def _all_matches(
+    segment: Segment, spec: TableSpec, hashes: Hashes, keys: pa.Table, pending: Positions
+) -> Iterator[tuple[Block, Positions, Positions]]:
+    """Like `_matches` for a list table, where a key may have many rows."""
+    for block, low, high in _touched_blocks(segment, hashes):
+        begin = np.searchsorted(block.hashes, hashes[low:high], "left")
+        counts = np.searchsorted(block.hashes, hashes[low:high], "right") - begin
+        total = int(counts.sum())
+        if not total:
+            continue
+        asked = np.repeat(np.arange(low, high, dtype=np.int64), counts)
+        within = np.arange(total, dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows = np.repeat(begin, counts) + within
+        equal = _same_keys(block, rows, spec, keys, pending[asked])
+        yield block, asked[equal], rows[equal]
+
+
+def _touched_blocks(segment: Segment, hashes: Hashes) -> Iterator[tuple[Block, int, int]]:
+    """Blocks that may hold asked hashes, each with the part of the (ascending) hashes that falls into it."""
+    for number in blocks_overlapping(segment, int(hashes[0]), int(hashes[-1])):
+        where = segment.blocks[number]
+        low = int(np.searchsorted(hashes, where.first, "left"))
+        high = int(np.searchsorted(hashes, where.last, "right"))
+        if low < high:
+            yield segment.block(number), low, high
+
+
+def _same_keys(block: Block, rows: Positions, spec: TableSpec, keys: pa.Table, asked: Positions) -> Mask:
+    stored = block.batch.select(spec.keys.names).take(pa.array(rows))
+    return keys_equal(keys.take(pa.array(asked)), stored)

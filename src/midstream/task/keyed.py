@@ -1,0 +1,124 @@
+"""The state task: one partition of a keyed step in one epoch, run by `mapInArrow` on an executor.
+
+It reads the immutable state of the epoch before and writes new immutable files under names no other attempt uses, so
+retries, speculation and lost executors are harmless: the driver picks one report a partition.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from midstream.state.cache import process_cache
+from midstream.state.hashspace import HASH_END, HashRange
+from midstream.state.keys import flatten, group_rows
+from midstream.state.manifest import TableState
+from midstream.state.reader import PartitionSnapshot
+from midstream.state.segment import encode_segment
+from midstream.state.store import Store
+from midstream.state.tables import Groups, KeyedFunction, TableDelta
+from midstream.task.report import TableWrite, TaskReport
+from midstream.task.staging import StageTarget
+
+HASH_COLUMN = "__midstream_hash"
+ROWS_COLUMN = "__rows"
+
+OUTPUT_BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class KeyedTask:
+    """Everything a state task needs, sent with the task: small, picklable, free of Spark."""
+
+    run: str
+    step: str
+    epoch: int
+    store: Store
+    function: KeyedFunction
+    input: pa.Schema
+    keys: tuple[str, ...]
+    ranges: tuple[HashRange, ...]
+    tables: Mapping[str, TableState]
+    stage: tuple[StageTarget, ...]
+    emit: bool
+    send: Callable[[TaskReport], None]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        rows = self._collect(batches)
+        started = time.perf_counter()
+        fetched = process_cache().fetched_bytes
+        attempt = uuid.uuid4().hex
+        groups = self._groups(rows, partition)
+        snapshot = PartitionSnapshot(self.store, self.tables, self.ranges[partition])
+        result = self.function.run(rows, groups, snapshot)
+        writes = {
+            name: self._write(name, delta, partition, attempt) for name, delta in result.deltas.items()
+        }
+        staged = {
+            target.sink: file
+            for target in self.stage
+            if (file := target.stage(self.epoch, partition, result.output.to_batches()))
+        }
+        self.send(
+            TaskReport(
+                run=self.run,
+                step=self.step,
+                partition=partition,
+                attempt=attempt,
+                rows=_raw_rows(rows),
+                arrived=rows.num_rows,
+                groups=len(groups),
+                output_rows=result.output.num_rows,
+                milliseconds=(time.perf_counter() - started) * 1000,
+                fetched_bytes=process_cache().fetched_bytes - fetched,
+                tables=writes,
+                staged=staged,
+            )
+        )
+        if self.emit:
+            yield from result.output.to_batches(max_chunksize=OUTPUT_BATCH_ROWS)
+
+    def _collect(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
+        held = [batch for batch in batches if batch.num_rows]
+        if not held:
+            return self.input.empty_table()
+        rows = pa.Table.from_batches(held)
+        # Spark marks timestamps with the session's time zone; state is kept in UTC, the same instants.
+        return flatten(rows if rows.schema.equals(self.input) else rows.cast(self.input))
+
+    def _groups(self, rows: pa.Table, partition: int) -> Groups:
+        hashes = rows.column(HASH_COLUMN).to_numpy()
+        groups = group_rows(hashes, rows.select(list(self.keys)))
+        if len(groups):
+            mine = self.ranges[partition]
+            if groups.hashes[0] < mine.start or (mine.end != HASH_END and groups.hashes[-1] >= mine.end):
+                raise RuntimeError(f"rows of another partition reached partition {partition} of {self.step}")
+        return groups
+
+    def _write(self, table: str, delta: TableDelta, partition: int, attempt: str) -> TableWrite:
+        if not len(delta.hashes):
+            return TableWrite(None, delta.added, delta.removed, delta.delete_below)
+        spec = self.tables[table].spec
+        columns = [*delta.keys.columns, *(delta.values.column(name) for name in spec.values.names)]
+        stored = pa.Table.from_arrays(columns, names=spec.schema.names)
+        encoded = encode_segment(spec, delta.hashes, stored, delta.deleted)
+        path = f"segments/{self.step}/{table}/{self.epoch:012d}-{partition:05d}-{attempt}.seg"
+        process_cache().write_through(self.store, path, encoded.data)
+        info = encoded.info(path, self.epoch, self.epoch, level=0)
+        return TableWrite(info, delta.added, delta.removed, delta.delete_below)
+
+
+def _raw_rows(rows: pa.Table) -> int:
+    """How many rows of the stream these stand for: partly aggregated rows carry their count."""
+    if ROWS_COLUMN in rows.column_names:
+        return int(np.sum(rows.column(ROWS_COLUMN).to_numpy()))
+    return int(rows.num_rows)

@@ -1,0 +1,37 @@
+"""What a task tells the driver: facts about files it wrote and rows it saw. The driver decides what becomes real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from midstream.state.manifest import StagedFile
+from midstream.state.segment import SegmentInfo
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """A delta a task wrote to one table; `segment` is None when no row changed."""
+
+    segment: SegmentInfo | None
+    added: int
+    removed: int
+    delete_below: object | None = None
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """One attempt of one partition of one step. `run` is unique to one try of one epoch: late reports are told by it."""
+
+    run: str
+    step: str
+    partition: int
+    attempt: str
+    rows: int
+    arrived: int
+    groups: int
+    output_rows: int
+    milliseconds: float
+    fetched_bytes: int = 0
+    tables: Mapping[str, TableWrite] = field(default_factory=dict)
+    staged: Mapping[str, StagedFile] = field(default_factory=dict)

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from midstream.sinks import Sink
+from tests.sinks.harness import Stream
+
+
+@pytest.fixture
+def new_stream(tmp_path: Path) -> Callable[[Sink], Stream]:
+    """Makes a stream into a sink, its checkpoint in a directory."""
+    return lambda sink, **facts: Stream.into(sink, str(tmp_path / "chk"), **facts)
