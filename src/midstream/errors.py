@@ -119,7 +119,7 @@ class GraphError(MidstreamError):
 
     @classmethod
     def unknown_aggregate(cls, name: str, function: str, known: list[str]) -> GraphError:
-        near = get_close_matches(function, known, n=1)
+        near = get_close_matches(function, known, n=1, cutoff=0.7)
         return cls(
             "UNKNOWN_AGGREGATE",
             f"The aggregate '{name}' calls {function}, which midstream cannot keep up to date.",
@@ -403,11 +403,11 @@ class UserFunctionError(MidstreamError):
 
     @classmethod
     def fold_wrong_type(
-        cls, name: str, function: str, where: str, key: object, given: str, expected: str
+        cls, name: str, function: str, where: str, given: str, on: str, expected: str
     ) -> UserFunctionError:
         return cls(
             "FOLD_WRONG_TYPE",
-            f"{function} ({where}) of the fold '{name}' gave {given} for key {key}, which is not a {expected}.",
+            f"{function} ({where}) of the fold '{name}' gave {given} for {on}, which is not of type {expected}.",
             hint="return values of the declared type, or declare another one. The epoch was not committed.",
         )
 

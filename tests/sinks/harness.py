@@ -85,7 +85,7 @@ class Stream:
 
 def rows(*pairs: tuple[str | None, int]) -> pa.Table:
     """A table of the default schema."""
-    return pa.table({"k": pa.array([k for k, _ in pairs], pa.string()), "n": pa.array([n for _, n in pairs])})
+    return pa.table({"k": pa.array([k for k, _ in pairs], pa.string()), "n": pa.array([n for _, n in pairs], pa.int64())})
 
 
 class Crash(BaseException):

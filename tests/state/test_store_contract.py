@@ -167,8 +167,8 @@ CONTESTED = [f"manifests/{number}" for number in range(30)]
 
 
 def create_all(store: Store, who: int, paths: list[str], start: Callable[[], object]) -> list[str]:
-    start()
-    return [path for path in paths if store.create(path, f"{who}".encode())]
+    # Together for each path: a loser asks twice, so it would fall behind and never contest again.
+    return [path for path in paths if (start(), store.create(path, f"{who}".encode()))[1]]
 
 
 def create_all_in_process(

@@ -19,7 +19,7 @@ Values: TypeAlias = npt.NDArray[Any]
 def conform(column: pa.Array | pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
     """The column as one array of exactly this type, without a copy when only labels differ.
 
-    Spark and Arrow disagree about labels: the name of the time zone, whether an element of a list may be null.
+    Spark and Arrow label differently: the name of a time zone, whether an element of a list may be null.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -102,7 +102,7 @@ class Lane:
     def is_valid(self) -> Mask:
         return np.ones(len(self), np.bool_) if self.valid is None else self.valid
 
-    def filled(self, value: object) -> Values:
+    def filled(self, value: complex) -> Values:
         """The values with every null replaced."""
         return self.values if self.valid is None else np.where(self.valid, self.values, value)
 
@@ -116,6 +116,6 @@ class Lane:
 
 
 def _dtype(type_: pa.DataType) -> np.dtype[Any]:
-    if pa.types.is_temporal(type_):
-        return np.dtype(f"i{type_.bit_width // 8}")
-    return np.dtype(type_.to_pandas_dtype())
+    name = f"i{type_.bit_width // 8}" if pa.types.is_temporal(type_) else type_.to_pandas_dtype()
+    dtype: np.dtype[Any] = np.dtype(name)
+    return dtype

@@ -65,7 +65,7 @@ class Mean(Finish):
         return Lane(mean, None if valid.all() else valid).array(self.type)
 
     def _decimal(self, total: pa.Array, count: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
-        # Arrow's quotient is cut off, not rounded; rounding it half up asks only for its next digit, which is right.
+        # Arrow cuts its quotient off; rounding that half up asks only for the next digit, which is right.
         wide = total.cast(pa.decimal256(38, total.type.scale))
         quotient = pc.divide(wide, pa.array(count).cast(pa.decimal256(19, 0)))
         rounded = pc.round(quotient, self.type.scale, round_mode="half_towards_infinity")
@@ -101,7 +101,8 @@ class Spread(Finish):
 class FoldResult(Finish):
     """What the user's `finish` makes of accumulators."""
 
-    name: str
+    column: str
+    label: str
     fold: Fold
     type: pa.DataType
 
@@ -109,21 +110,21 @@ class FoldResult(Finish):
         finish = self.fold.finish
         assert finish is not None
         results = []
-        for accumulator in columns[self.name].to_pylist():
+        for accumulator in columns[self.column].to_pylist():
             try:
                 results.append(finish(accumulator))
             except Exception as cause:
                 raise UserFunctionError.fold_raised(
-                    self.name, function_name(finish), raised_at(finish, cause), repr(accumulator)[:200], cause
+                    self.label, function_name(finish), raised_at(finish, cause), repr(accumulator)[:200], cause
                 ) from cause
         wrong = first_misfit(results, self.type)
         if wrong is None:
             return pa.array(results, self.type)
         raise UserFunctionError.fold_wrong_type(
-            self.name,
+            self.label,
             function_name(finish),
             defined_at(finish),
-            f"with accumulator {columns[self.name][wrong].as_py()!r}"[:200],
             repr(results[wrong])[:200],
+            f"the accumulator {columns[self.column][wrong].as_py()!r}"[:200],
             str(self.fold.result_type),
         )

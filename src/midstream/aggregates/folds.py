@@ -22,9 +22,10 @@ _NEEDS_NO_COPY = (type(None), bool, int, float, complex, str, bytes)
 
 @dataclass(frozen=True)
 class Folded(Partial):
-    """A fold's accumulator per key."""
+    """A fold's accumulator per key. `name` is its state column, `label` what the user called it."""
 
     name: str
+    label: str
     fold: Fold
     type: pa.DataType
     values: tuple[Shipped, ...]
@@ -63,27 +64,26 @@ class Folded(Partial):
         except Exception as cause:
             given = f"{row} for key {batch.key(group)}"
             raise UserFunctionError.fold_raised(
-                self.name, function_name(add), raised_at(add, cause), given, cause
+                self.label, function_name(add), raised_at(add, cause), given, cause
             ) from cause
         return accumulator
 
     def _array(self, accumulators: list[Any], batch: Batch) -> pa.Array:
-        # A null accumulator means a key without rows, so None is allowed only where it means the same.
-        none = None if self.fold.initial is None else next(
-            (group for group, value in enumerate(accumulators) if value is None), None
-        )
-        wrong = none if none is not None else first_misfit(accumulators, self.type)
+        wrong = self._forbidden_none(accumulators)
+        if wrong is None:
+            wrong = first_misfit(accumulators, self.type)
         if wrong is None:
             return pa.array(accumulators, self.type)
-        add = self.fold.add
+        add, given = self.fold.add, repr(accumulators[wrong])[:200]
         raise UserFunctionError.fold_wrong_type(
-            self.name,
-            function_name(add),
-            defined_at(add),
-            batch.key(wrong),
-            repr(accumulators[wrong])[:200],
-            self.fold.type,
+            self.label, function_name(add), defined_at(add), given, f"key {batch.key(wrong)}", self.fold.type
         )
+
+    def _forbidden_none(self, accumulators: list[Any]) -> int | None:
+        """A group whose accumulator is None. In state null means no row yet, so None must have meant that before."""
+        if self.fold.initial is None or None not in accumulators:
+            return None
+        return accumulators.index(None)
 
 
 def first_misfit(values: list[Any], type_: pa.DataType) -> int | None:
@@ -107,7 +107,9 @@ def function_name(function: Callable[..., Any]) -> str:
 def defined_at(function: Callable[..., Any]) -> str:
     """File and line of a function, or its module when it has no Python source."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else str(getattr(function, "__module__", "built in"))
+    if code is None:
+        return str(getattr(function, "__module__", "built in"))
+    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def raised_at(function: Callable[..., Any], cause: BaseException) -> str:

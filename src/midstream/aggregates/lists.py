@@ -20,7 +20,7 @@ from midstream.state.tables import FoundRows, Positions, Snapshot, TableDelta, T
 class Collected(Partial):
     """All values of a key that are not null in order of arrival, or with a `hash` of them the distinct ones.
 
-    `table` has one value column. `name` is the column of finished lists; in complete mode they are made from a scan.
+    `table` has one value column. `name` is the column of finished lists; in complete mode a scan makes them.
     """
 
     name: str

@@ -63,7 +63,7 @@ class Moments(Partial):
 
 
 def _reduce(runs: Runs, rows: _Moments) -> _Moments:
-    """The moments of each run from those of its rows, in two passes over the deviations from its first row."""
+    """The moments of each run from those of its rows; the first row serves as origin, which keeps digits."""
     if runs.single:
         return rows
     count = np.add.reduceat(rows.count, runs.starts)

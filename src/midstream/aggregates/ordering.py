@@ -16,11 +16,11 @@ def precedes(a: pa.Array, b: pa.Array) -> Mask:
     if not pa.types.is_nested(a.type):
         return np.asarray(pc.fill_null(pc.less(a, b), False).to_numpy(zero_copy_only=False))
     ranks = _ranks(pa.concat_arrays([a, b]))
-    return ranks[: len(a)] < ranks[len(a) :]
+    return np.less(ranks[: len(a)], ranks[len(a) :])
 
 
 def _ranks(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Integers in the order of the values, equal for equal values, -1 for null: inside a struct null comes first."""
+    """Integers in the order of the values, the same for equal ones. Null is -1: in a struct it comes first."""
     if pa.types.is_struct(array.type):
         ranks = np.zeros(len(array), np.int64)
         for index in range(array.type.num_fields):
@@ -35,7 +35,8 @@ def _ranks(array: pa.Array) -> npt.NDArray[np.int64]:
         encoded = array.dictionary_encode()
         place = np.empty(len(encoded.dictionary), np.int64)
         place[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(place))
-        ranks = place[encoded.indices.fill_null(0).to_numpy()] if len(place) else np.zeros(len(array), np.int64)
+        indices = encoded.indices.fill_null(0).to_numpy()
+        ranks = place[indices] if len(place) else np.zeros(len(array), np.int64)
     return np.where(validity(array), ranks, -1)
 
 
@@ -48,4 +49,4 @@ def _list_ranks(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _dense(values: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return np.asarray(np.unique(values, return_inverse=True)[1], np.int64)

@@ -1,4 +1,4 @@
-"""What the parts of an aggregate have in common: an epoch's rows go in, the state and some columns come out."""
+"""What the parts of an aggregate have in common: rows of an epoch go in, state and columns come out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from midstream.aggregates.shipment import Shipped
 from midstream.state.tables import Groups, Mask, Snapshot, TableDelta, TableSpec
 
 ROWS = "__rows"
-"""How many input rows a partial row stands for. Only grouped partials carry it, which tells the two modes apart."""
+"""How many rows a partial row stands for. Only grouped partials carry it, which tells the two modes apart."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Updated:
-    """What a partial makes of an epoch: a value of every column per group, and changes to tables of its own."""
+    """What a partial makes of an epoch: a value per group of every column, changes to tables of its own."""
 
     columns: Columns
     deltas: dict[str, TableDelta] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class Updated:
 class Partial(ABC):
     """A mergeable part of one or more aggregates.
 
-    Its state lives in columns of the step's main table, where null says that no row has counted so far: an absent key
-    and a column that a change of the pipeline has added look the same, and need no care.
+    Its state lives in columns of the step's main table, where null says that no row has counted so far: an absent
+    key and a column that a change of the pipeline has added look the same, and need no care.
     """
 
     @property

@@ -81,7 +81,7 @@ class Runs:
 
     @property
     def last_rows(self) -> Positions:
-        return self.order[self.starts + self.sizes - 1]
+        return np.asarray(self.order[self.starts + self.sizes - 1])
 
 
 def _starts(sizes: Positions) -> Positions:

@@ -1,4 +1,4 @@
-"""The columns Catalyst computes and sends to the state task, each expression once however many aggregates use it."""
+"""The columns Catalyst computes and sends to the state task, each once however many aggregates use it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,20 @@ class Shipment:
     per_row: dict[str, str] = field(default_factory=dict)
     supports_grouped: bool = True
 
-    def add(self, grouped: str | None, per_row: str) -> Shipped:
-        """Ship a column: over the rows of a key within one task, or row by row."""
-        if grouped is None:
-            self.supports_grouped = False
-            return Shipped(None, self._per_row(per_row))
-        name = self.grouped.setdefault(grouped, f"__g{len(self.grouped)}")
-        return Shipped(name, self._per_row(per_row))
+    def over_group(self, sql: str) -> str:
+        """Ship an aggregate over the rows of a key within one task."""
+        return self.grouped.setdefault(sql, f"__g{len(self.grouped)}")
 
-    def _per_row(self, sql: str) -> str:
+    def of_row(self, sql: str) -> str:
+        """Ship an expression of each row."""
         return self.per_row.setdefault(sql, f"__r{len(self.per_row)}")
+
+    def add(self, over_group: str, of_row: str) -> Shipped:
+        return Shipped(self.over_group(over_group), self.of_row(of_row))
+
+    def only_of_row(self, sql: str) -> Shipped:
+        self.supports_grouped = False
+        return Shipped(None, self.of_row(sql))
 
     def grouped_sql(self) -> tuple[str, ...]:
         return tuple(f"{sql} AS {name}" for sql, name in self.grouped.items())

@@ -1,4 +1,4 @@
-"""What the user asks of an aggregate step, before Spark has seen it: functions by name, SQL texts, user folds."""
+"""What the user asks of an aggregate step, before Spark has seen it: functions, SQL texts, own folds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALIASES = {
     "last_value": "last",
     "array_agg": "collect_list",
 }
-"""Spark's other names of the same functions. State is named by the canonical one, so that switching keeps it."""
+"""Spark's other names of the same functions. State goes by the canonical one, so that switching keeps it."""
 
 ONE_ARGUMENT = (
     *("sum", "min", "max", "avg", "first", "last"),
@@ -87,15 +87,17 @@ def aggregate_spec(
     >>> aggregate_spec("n", "count_if", ("amount > 0",)).sql
     'count(*) FILTER (WHERE amount > 0)'
     """
-    function = ALIASES.get(function.lower(), function.lower())
-    if function not in SUPPORTED:
+    if not is_aggregate(function):
         raise GraphError.unknown_aggregate(name, function, sorted({*SUPPORTED, *ALIASES}))
+    function = ALIASES.get(function.lower(), function.lower())
+    if function == "count" and arguments == ("1",) and not distinct:
+        arguments = ("*",)
     many = function in ("count", "count_distinct")
     if not arguments or (len(arguments) != 1 and not many):
-        expected = "at least one argument" if many else "one argument"
-        raise GraphError.bad_aggregate(name, f"calls {function} with {len(arguments)} arguments", f"give {expected}.")
+        expected = "give at least one." if many else "give one."
+        raise GraphError.bad_aggregate(name, f"calls {function} with {len(arguments)} arguments", expected)
     if "*" in arguments and (function != "count" or distinct or len(arguments) > 1):
-        raise GraphError.bad_aggregate(name, f"calls {function} with *", "name the columns; only count(*) has a star.")
+        raise GraphError.bad_aggregate(name, f"calls {function} with *", "name the columns: only count has a star.")
     if ignore_nulls and function not in _TAKES_NULLS_CHOICE:
         raise GraphError.bad_aggregate(
             name, f"asks {function} to ignore nulls", "leave it out: only first and last have that choice."
@@ -117,6 +119,10 @@ def aggregate_spec(
     return AggregateSpec(name, function, arguments, distinct, ignore_nulls, filter)
 
 
+def is_aggregate(function: str) -> bool:
+    return function.lower() in SUPPORTED or function.lower() in ALIASES
+
+
 def fold_spec(name: str, fold: Fold) -> AggregateSpec:
     return AggregateSpec(name, "fold", fold.columns, fold=fold)
 
@@ -131,9 +137,9 @@ def fold(
 ) -> Fold:
     """An aggregate of your own, for `key_by(…).aggregate(…)`.
 
-    For every row of a key, in order of arrival, `add(accumulator, *values)` gives the next accumulator; a key's
-    first one is a copy of `initial`. `columns` are column names or SQL expressions, `type` is the Spark type of the
-    accumulator. The accumulator is the result, unless `finish` makes the result, of type `result_type`, from it.
+    For every row of a key, in order of arrival, `add(accumulator, *values)` gives the next accumulator; the first
+    one of a key is a copy of `initial`. `columns` are names of columns or SQL expressions, `type` is the Spark type
+    of the accumulator. It is the result, unless `finish` makes the result, of type `result_type`, from it.
 
     >>> longest = fold("word", initial="", add=lambda best, word: max(best, word, key=len), type="string")
     >>> longest.add("pipe", "stream")
@@ -141,12 +147,14 @@ def fold(
     """
     if not columns or not all(isinstance(column, str) for column in columns):
         raise GraphError.bad_fold(
-            f"was given {columns!r} as its columns", 'name one or more: fold("amount", initial=0, add=…, type="bigint").'
+            f"was given {columns!r} as its columns",
+            'name one or more: fold("amount", initial=0, add=…, type="bigint").',
         )
-    if not isinstance(type, str) or not isinstance(result_type, str | None):
+    given_types: list[object] = [type, result_type or ""]
+    if not all(isinstance(given, str) for given in given_types):
         raise GraphError.bad_fold(
             f"was given the type {type!r} and the result type {result_type!r}",
-            'give Spark types as text, such as "bigint", "array<string>" or "struct<n: int, last: timestamp>".',
+            'give Spark types as text, such as "bigint", "array<string>" or "struct<n: int, t: timestamp>".',
         )
     if (finish is None) != (result_type is None):
         raise GraphError.bad_fold(
@@ -171,5 +179,6 @@ def _check_call(role: str, function: Any, arguments: int) -> None:
     except TypeError as mismatch:
         expected = "the accumulator and one value per column" if role == "add" else "the accumulator"
         raise GraphError.bad_fold(
-            f"would call {role} with {arguments} arguments, but it takes {signature}", f"let it take {expected}."
+            f"would call {role} with {arguments} arguments, but it takes {signature}",
+            f"let it take {expected}.",
         ) from mismatch

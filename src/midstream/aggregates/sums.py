@@ -1,4 +1,4 @@
-"""Sums, null until a value has counted, and an error rather than a wrong figure when they outgrow their type."""
+"""Sums: null until a value has counted, an error rather than a wrong figure when they outgrow their type."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Sum(Partial):
         sums, overflown = _sums(runs, lane.values)
         before, new = Lane.of(old[self.name]), runs.lane(sums)
         total, overflown_now = _add(before.filled(0), new.filled(0))
-        overflown = _groups_of(runs, overflown) if overflown.any() else np.flatnonzero(overflown_now)
-        if len(overflown):
-            raise UserFunctionError.sum_overflow(self.name, str(self.type), batch.key(int(overflown[0])))
+        if overflown.any() or overflown_now.any():
+            groups = _groups_of(runs, overflown) if overflown.any() else np.flatnonzero(overflown_now)
+            raise UserFunctionError.sum_overflow(self.name, str(self.type), batch.key(int(groups[0])))
         valid = None if before.valid is None or new.valid is None else before.valid | new.valid
         return Updated({self.name: Lane(total, valid).array(self.type)})
 
@@ -60,7 +60,7 @@ def _sums(runs: Runs, values: Values) -> tuple[Values, Mask]:
     sums = np.add.reduceat(ordered, runs.starts)
     if largest * int(runs.sizes.max()) < 2**63:
         return sums, _NONE
-    # Rare: values so large that they might overflow. Sums of the halves cannot, and show whether the whole did.
+    # Rare: values so large that they might overflow. Sums of halves cannot, and show whether the whole did.
     high = np.add.reduceat(ordered >> _HALF, runs.starts)
     high += np.add.reduceat(ordered & _LOW_HALF, runs.starts) >> _HALF
     return sums, (high < -(2**31)) | (high >= 2**31)
@@ -94,7 +94,8 @@ class DecimalSum(Partial):
         try:
             return Updated({self.name: conform(total, self.type)})
         except pa.ArrowInvalid as overflow:
-            raise UserFunctionError.sum_overflow(self.name, str(self.type), self._culprit(batch, total)) from overflow
+            key = self._culprit(batch, total)
+            raise UserFunctionError.sum_overflow(self.name, str(self.type), key) from overflow
 
     def _sum(self, values: pa.Array, owners: npt.NDArray[np.int64]) -> pa.ChunkedArray:
         wide = pa.table({"owner": owners, "value": values.cast(pa.decimal256(76, self.type.scale))})

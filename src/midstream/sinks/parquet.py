@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -92,7 +93,8 @@ class ParquetSink:
             self._require_published(staged)
             return
         ready = self._staging / f"ready-{staged.epoch}"
-        ready.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            ready.mkdir()
         for file in staged.files:
             moved = ready / f"part-{PurePosixPath(file.path).name}.parquet"
             if not _move(self._staging / file.path, moved):
@@ -142,7 +144,7 @@ class ParquetSink:
         ours = json.dumps(self._owner(context)).encode()
         marker = self._staging / OWNER
         store = DirectoryStore(self._staging)
-        if not self._epochs():
+        if not self._has_output():
             # Nobody has written here, or the output was removed. A former owner that still runs stops with an error.
             store.put(OWNER, ours)
         elif not marker.exists():
@@ -166,10 +168,13 @@ class ParquetSink:
         if file is not None:
             _check_types(pq.read_schema(file), context.schema, str(self.path))
 
+    def _has_output(self) -> bool:
+        """Whether anything looks like an epoch, under any name of the epoch column."""
+        return any(re.fullmatch(r"[^=]+=\d+", name) for name in os.listdir(self.path))
+
     def _epochs(self) -> list[int]:
         pattern = re.compile(re.escape(self.epoch_column) + r"=(\d+)")
-        with os.scandir(self.path) as entries:
-            return [int(match[1]) for entry in entries if (match := pattern.fullmatch(entry.name))]
+        return [int(match[1]) for name in os.listdir(self.path) if (match := pattern.fullmatch(name))]
 
 
 def _local_directory(path: str) -> Path:

@@ -44,10 +44,7 @@ class Collector:
             self.ledger.store.delete([manifest_path(epoch) for epoch in expired])
             self.ledger.store.delete(sorted(freed))
             removed = len(freed) + len(expired)
-        if manifest.epoch % _NAME = re.compile(r"(?P<epoch>\d{12})-(?P<job>g(?P<generation>\d+)-[0-9a-f]+)?.*")
-"""Files begin with the epoch they were written in; those of a compaction go on with the id of its job."""
-
-_SWEEP_EVERY == 0:
+        if manifest.epoch % _SWEEP_EVERY == 0:
             removed += self._sweep(manifest.epoch, in_flight)
         return removed
 

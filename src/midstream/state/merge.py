@@ -11,7 +11,7 @@ import pyarrow as pa
 from midstream.state.hashspace import HashRange
 from midstream.state.keys import group_rows
 from midstream.state.ranges import drops_freely, expired
-from midstream.state.segment import DELETED, HASH, Segment, blocks_overlapping
+from midstream.state.segment import DELETED, HASH, Segment
 from midstream.state.tables import Hashes, Mask, TableDelta, TableKind, TableSpec
 
 PIECE_ROWS = 262_144
@@ -41,7 +41,7 @@ def segment_source(segment: Segment, bound: object | None) -> Source:
 
     def read(spec: TableSpec, wanted: HashRange) -> Piece | None:
         batches = []
-        for number in blocks_overlapping(segment, wanted.start, wanted.end - 1):
+        for number in segment.blocks_between(wanted.start, wanted.end - 1):
             block = segment.block(number)
             part = wanted.slice_of(block.hashes)
             if part.start < part.stop:

@@ -14,7 +14,7 @@ from midstream.state.keys import keys_equal
 from midstream.state.manifest import TableState
 from midstream.state.merge import Source, delta_source, merged_pieces, segment_source
 from midstream.state.ranges import expired, expiry_bound
-from midstream.state.segment import OPEN_SEGMENTS, Block, Segment, blocks_overlapping
+from midstream.state.segment import OPEN_SEGMENTS, Block, Segment
 from midstream.state.store import Store
 from midstream.state.tables import Found, FoundRows, Hashes, Mask, Positions, TableDelta, TableSpec
 
@@ -152,7 +152,7 @@ def _all_matches(
 
 def _touched_blocks(segment: Segment, hashes: Hashes) -> Iterator[tuple[Block, int, int]]:
     """Blocks that may hold asked hashes, each with the part of the (ascending) hashes that falls into it."""
-    for number in blocks_overlapping(segment, int(hashes[0]), int(hashes[-1])):
+    for number in segment.blocks_between(int(hashes[0]), int(hashes[-1])):
         where = segment.blocks[number]
         low = int(np.searchsorted(hashes, where.first, "left"))
         high = int(np.searchsorted(hashes, where.last, "right"))

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from midstream.errors import CheckpointError
+from midstream.errors import CheckpointError, StoreError
 from midstream.state.cache import BlockCache, process_cache
 from midstream.state.ranges import bounds
 from midstream.state.store import Store
@@ -189,23 +189,18 @@ class Segment:
     @cached_property
     def _index(self) -> tuple[pa.Schema, tuple[BlockInfo, ...]]:
         size = self.info.bytes
-        tail_bytes = min(_TAIL_BYTES, size)
-        tail = self._cache.read(self._store, self.info.path, size - tail_bytes, tail_bytes)
-        length, magic = _TRAILER.unpack(tail.slice(tail.size - _TRAILER.size)) if tail.size >= 8 else (0, b"")
-        if magic != _MAGIC or tail.size != tail_bytes:
-            raise CheckpointError.damaged_segment(self.info.path, self._store.url, "it does not end in an index")
+        tail_start = max(0, size - _TAIL_BYTES)
+        tail = self._read(tail_start, size - tail_start)
+        if tail.size != size - tail_start or tail.size < _TRAILER.size:
+            raise self._damaged(f"it is shorter than the {size} bytes the manifest says")
+        length, magic = _TRAILER.unpack(tail.slice(tail.size - _TRAILER.size))
         start = size - _TRAILER.size - length
-        if start < 0:
-            raise CheckpointError.damaged_segment(self.info.path, self._store.url, "its index is cut off")
-        if start >= size - tail_bytes:
-            raw = tail.slice(start - (size - tail_bytes), length).to_pybytes()
-        else:
-            raw = self._cache.read(self._store, self.info.path, start, length).to_pybytes()
+        if magic != _MAGIC or start < 0:
+            raise self._damaged("it does not end in an index")
+        raw = tail.slice(start - tail_start, length) if start >= tail_start else self._read(start, length)
         if _checksum(raw) != self.info.checksum:
-            raise CheckpointError.damaged_segment(
-                self.info.path, self._store.url, "its index does not match the manifest's checksum"
-            )
-        index = json.loads(raw)
+            raise self._damaged("its index does not match the manifest's checksum")
+        index = json.loads(raw.to_pybytes())
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(index["schema"])))
         return schema, tuple(BlockInfo(**entry) for entry in index["blocks"])
 
@@ -217,6 +212,19 @@ class Segment:
     def blocks(self) -> tuple[BlockInfo, ...]:
         return self._index[1]
 
+    @cached_property
+    def _edges(self) -> tuple[Hashes, Hashes]:
+        count = len(self.blocks)
+        return (
+            np.fromiter((block.first for block in self.blocks), np.int64, count),
+            np.fromiter((block.last for block in self.blocks), np.int64, count),
+        )
+
+    def blocks_between(self, first: int, last: int) -> range:
+        """Numbers of the blocks that may hold hashes of the closed interval `first..last`."""
+        firsts, lasts = self._edges
+        return range(int(np.searchsorted(lasts, first, "left")), int(np.searchsorted(firsts, last, "right")))
+
     def block(self, number: int) -> Block:
         loaded = self._blocks.get(number)
         if loaded is None:
@@ -225,16 +233,33 @@ class Segment:
 
     def _load(self, number: int) -> Block:
         where = self.blocks[number]
-        data = self._cache.read(self._store, self.info.path, where.offset, where.length)
-        if data.size != where.length or _checksum(data) != where.checksum:
-            raise CheckpointError.damaged_segment(
-                self.info.path, self._store.url, f"block {number} does not match its checksum"
-            )
+        data = self._read(where.offset, where.length)
+        if not _is_intact(data, where):
+            # A copy in the cache may be the damaged one: look once at the original.
+            self._cache.forget(self._store, self.info.path)
+            data = self._read(where.offset, where.length)
+            if not _is_intact(data, where):
+                raise self._damaged(f"block {number} does not match its checksum")
         batch = pa.ipc.read_record_batch(data, self.schema)
         deleted = None
         if self.schema.names[1:2] == [DELETED]:
             deleted = batch.column(1).to_numpy(zero_copy_only=False)
         return Block(batch, batch.column(0).to_numpy(), deleted)
+
+    def _read(self, start: int, length: int) -> pa.Buffer:
+        try:
+            return self._cache.read(self._store, self.info.path, start, length)
+        except StoreError as error:
+            if error.error_class == "MISSING_OBJECT":
+                raise CheckpointError.missing_segment(self.info.path, self._store.url) from error
+            raise
+
+    def _damaged(self, reason: str) -> CheckpointError:
+        return CheckpointError.damaged_segment(self.info.path, self._store.url, reason)
+
+
+def _is_intact(data: pa.Buffer, where: BlockInfo) -> bool:
+    return data.size == where.length and _checksum(data) == where.checksum
 
 
 class OpenSegments:
@@ -257,11 +282,3 @@ class OpenSegments:
 
 
 OPEN_SEGMENTS = OpenSegments()
-
-
-def blocks_overlapping(segment: Segment, first: int, last: int) -> range:
-    """Numbers of the blocks that may hold hashes of the closed interval `first..last`."""
-    blocks = segment.blocks
-    lasts = np.fromiter((b.last for b in blocks), np.int64, len(blocks))
-    firsts = np.fromiter((b.first for b in blocks), np.int64, len(blocks))
-    return range(int(np.searchsorted(lasts, first, "left")), int(np.searchsorted(firsts, last, "right")))

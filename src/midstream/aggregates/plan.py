@@ -1,0 +1,51 @@
+"""The plan of an aggregate step: what Catalyst computes before the exchange, what the state task does after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from midstream.aggregates.analysis import analyse
+from midstream.aggregates.build import Builder
+from midstream.aggregates.function import AggregateFunction
+from midstream.aggregates.spec import AggregateSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class AggregatePlan:
+    """One step planned for both ways its rows may travel; the results are the same.
+
+    Grouped: `groupBy(keys).agg(*grouped_sql, count(1) AS __rows)`, only when `supports_grouped`.
+    Per row: `select(keys, *per_row_sql)`.
+    """
+
+    grouped_sql: tuple[str, ...]
+    per_row_sql: tuple[str, ...]
+    supports_grouped: bool
+    function: AggregateFunction
+    output_schema: StructType
+
+
+def plan_aggregates(
+    input_df: DataFrame, keys: Sequence[str], specs: Sequence[AggregateSpec], complete: bool
+) -> AggregatePlan:
+    """Plan aggregates by key over rows like those of `input_df`, which may be empty: only its schema matters."""
+    analysis = analyse(input_df, keys, specs)
+    builder = Builder(analysis, complete)
+    finishes = tuple(builder.add(aggregate) for aggregate in analysis.aggregates)
+    function = AggregateFunction(
+        analysis.keys, tuple(builder.partials.values()), finishes, analysis.output, complete
+    )
+    shipment = builder.shipment
+    return AggregatePlan(
+        shipment.grouped_sql() if shipment.supports_grouped else (),
+        shipment.per_row_sql(),
+        shipment.supports_grouped,
+        function,
+        analysis.output_schema,
+    )
