@@ -22,7 +22,8 @@ import midstream as ms
 from midstream.bench.session import spark_session
 from midstream.bench.show import size
 from midstream.bench.timing import QueryProgress, percentile
-from midstream.engine.run import EpochReport, Run
+from midstream.engine.epochs import EpochReport
+from midstream.engine.run import Run
 
 CUSTOMERS = 50_000
 EPOCHS_ONCE = 20

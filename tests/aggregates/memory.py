@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from midstream.aggregates.function import AggregateFunction
-from midstream.state.tables import Found, FoundRows, Groups, KeyedResult, TableDelta, TableKind, TableSpec
+from midstream.state.tables import Found, FoundRows, Groups, Hashes, KeyedResult, TableDelta, TableKind, TableSpec
 
-PLACE = ~np.int64(2**40 - 1)
+
+def ascends(hashes: Hashes) -> bool:
+    return bool((hashes[1:] >= hashes[:-1]).all())
 
 
 def hashable(value: Any) -> Any:
@@ -41,7 +44,7 @@ class MemoryTable:
     rows: dict[Any, list[tuple[Any, ...]]] = field(default_factory=dict)
 
     def apply(self, delta: TableDelta) -> None:
-        assert (np.diff(delta.hashes) >= 0).all(), "a delta is sorted by hash"
+        assert ascends(delta.hashes), "a delta is sorted by hash"
         assert delta.deleted is None
         assert len(delta.hashes) == delta.keys.num_rows == delta.values.num_rows
         assert delta.values.schema.equals(self.spec.values)
@@ -83,8 +86,8 @@ class MemorySnapshot:
         for name, delta in deltas.items():
             self.tables[name].apply(delta)
 
-    def _asked(self, table: str, hashes: Any, keys: pa.Table) -> list[Any]:
-        assert (np.diff(hashes) >= 0).all(), "hashes ascend"
+    def _asked(self, table: str, hashes: Hashes, keys: pa.Table) -> list[Any]:
+        assert ascends(hashes), "hashes ascend"
         assert keys.schema.types == self.tables[table].spec.keys.types
         names = [hashable(key) for key in row_tuples(keys)]
         assert len(set(names)) == len(names) == len(hashes), "keys are distinct"
@@ -92,7 +95,7 @@ class MemorySnapshot:
             assert self.tables[table].hashes.get(name, hash_) == hash_
         return names
 
-    def lookup(self, table: str, hashes: Any, keys: pa.Table) -> Found:
+    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
         held = self.tables[table]
         names = self._asked(table, hashes, keys)
         nothing = tuple(None for _ in held.spec.values)
@@ -100,7 +103,7 @@ class MemorySnapshot:
         found = np.array([name in held.rows for name in names], np.bool_)
         return Found(found, held.values(rows, len(rows)))
 
-    def lookup_rows(self, table: str, hashes: Any, keys: pa.Table) -> FoundRows:
+    def lookup_rows(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
         held = self.tables[table]
         names = self._asked(table, hashes, keys)
         owned = [(owner, row) for owner, name in enumerate(names) for row in held.rows.get(name, [])]
@@ -140,8 +143,6 @@ def group(rows: pa.Table, keys: list[str], hash_bits: int = 64) -> Groups:
 
 def key_hash(key: Any, bits: int = 64) -> int:
     """A hash that does not change between processes, spread over the whole hash space."""
-    import xxhash
-
     full = xxhash.xxh64_intdigest(repr(key).encode())
     return (full >> (64 - bits) << (64 - bits)) - 2**63
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -86,6 +87,25 @@ class Stream:
 def rows(*pairs: tuple[str | None, int]) -> pa.Table:
     """A table of the default schema."""
     return pa.table({"k": pa.array([k for k, _ in pairs], pa.string()), "n": pa.array([n for _, n in pairs], pa.int64())})
+
+
+def in_parallel(actions: list[Callable[[], Any]]) -> None:
+    """Run all at the same time and raise the first error of any."""
+    errors: list[BaseException] = []
+
+    def run(action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 class Crash(BaseException):

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from midstream.sinks import Sink, delta
 from midstream.sinks.columns import relaxed_schema
 from midstream.state.store import open_store
 from tests.servers import S3Server
-from tests.sinks.harness import HOSTILE_NAMES, Stream, crash_points, every_type, rows, unusual_types
+from tests.sinks.harness import HOSTILE_NAMES, Stream, crash_points, every_type, in_parallel, rows, unusual_types
 
 # `midstream.sinks.delta` is the constructor; the module of that name is found only here.
 MODULE = sys.modules["midstream.sinks.delta"]
@@ -393,21 +392,3 @@ def test_on_s3(s3_server: S3Server, tmp_path: Path) -> None:
         assert "secret" not in str(sink().describe())
     left = [info.path for info in open_store(s3_server.url("delta/append"), s3_server.options).list("")]
     assert len([path for path in left if path.startswith("midstream-")]) == 3
-
-
-def in_parallel(actions: list[Callable[[], Any]]) -> None:
-    errors: list[BaseException] = []
-
-    def run(action: Callable[[], Any]) -> None:
-        try:
-            action()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]

@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from pyspark.sql import SparkSession
 from midstream.errors import SinkError
 from midstream.sinks import parquet
 from midstream.state.directory import DirectoryStore
-from tests.sinks.harness import HOSTILE_NAMES, Stream, crash_points, every_type, rows
+from tests.sinks.harness import HOSTILE_NAMES, Stream, crash_points, every_type, in_parallel, rows
 
 # `midstream.sinks.parquet` is the constructor; the module of that name is found only here.
 MODULE = sys.modules["midstream.sinks.parquet"]
@@ -117,22 +116,7 @@ def test_two_drivers_finalise_the_same_epoch_at_once(tmp_path: Path, new_stream:
         out = tmp_path / str(attempt) / "out"
         stream = new_stream(parquet(out)).prepare()
         staged = stream.stage(0, *[rows((str(i), i)) for i in range(10)])
-        errors: list[BaseException] = []
-        barrier = threading.Barrier(3)
-
-        def finalise() -> None:
-            barrier.wait()
-            try:
-                stream.finalise(staged)
-            except BaseException as error:
-                errors.append(error)
-
-        threads = [threading.Thread(target=finalise) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
+        in_parallel([lambda stream=stream, staged=staged: stream.finalise(staged)] * 3)  # type: ignore[misc]
         assert len(read(out)) == 10
         assert os.listdir(out) == ["epoch=0"]
 

@@ -1,4 +1,4 @@
-"""Asking Catalyst for the types of aggregates and of their arguments, on a DataFrame that need not hold a row."""
+"""Asking Catalyst for the types of aggregates and of their arguments; the DataFrame need not hold a row."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def _analyse(input_df: DataFrame, keys: Sequence[str], specs: Sequence[Aggregate
         for spec, result in zip(specs, results, strict=True)
     )
     output = StructType([*key_fields, *results.fields])
-    return Analysis(_arrow(StructType(key_fields)), aggregates, _arrow(output), output)
+    # State does not care whether a key may be null, so that a source may change its mind about it.
+    state_keys = StructType([StructField(field.name, field.dataType) for field in key_fields])
+    return Analysis(_arrow(state_keys), aggregates, _arrow(output), output)
 
 
 def _inputs(spec: AggregateSpec) -> tuple[str, ...]:

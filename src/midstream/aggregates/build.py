@@ -1,4 +1,4 @@
-"""From analysed aggregates to what runs: SQL partials for Catalyst, partials and finishes for the state task."""
+"""From analysed aggregates to what runs: SQL for Catalyst, partials and finishes for the state task."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _COMPARES_VALUES = ("min", "max", "collect_set", "count")
 class Builder:
     """Collects partials and shipped columns of all aggregates of a step, so that equal ones are shared.
 
-    State is named by what it holds ("sum(amount)"), not by the aggregate that asked for it or its place: renaming,
-    reordering or adding aggregates keeps the state of the others, and another expression never inherits it.
+    State is named by what it holds ("sum(amount)"), not by the aggregate that asked for it, nor by its place:
+    renaming, reordering and adding keeps the state of the others, and another expression never inherits it.
     """
 
     analysis: Analysis
@@ -83,7 +83,9 @@ class Builder:
         call = _over(f"count({', '.join(nullable) or 1})", spec.filter)
         conditions = [f"({text}) IS NOT NULL" for text in nullable]
         counted = " AND ".join([*conditions, f"({spec.filter})"] if spec.filter else conditions)
-        return Tally(self._share(call, lambda name: Count(name, self.shipment.add(call, _if("TRUE", counted)))))
+        return Tally(
+            self._share(call, lambda name: Count(name, self.shipment.add(call, _if("TRUE", counted))))
+        )
 
     def _sum(self, argument: Typed, result: Typed, condition: str | None) -> tuple[str, Shipped]:
         call = _over(f"sum({argument.sql})", condition)
@@ -118,8 +120,8 @@ class Builder:
             value = self.shipment.add(spec.sql, _if(argument.sql, spec.filter))
             counted = None
             if keeps_nulls and spec.filter:
-                any_row = _if("TRUE", f"{_over('count(1)', spec.filter)} > 0")
-                counted = self.shipment.add(any_row, _if("TRUE", spec.filter))
+                row = _if("TRUE", spec.filter)
+                counted = self.shipment.add(f"max({row})", row)
             return End(name, argument.type, value, spec.function == "last", keeps_nulls, counted)
 
         return Same(self._share(spec.sql, make))
@@ -127,10 +129,10 @@ class Builder:
     def _spread(self, spec: AggregateSpec, argument: Typed) -> Finish:
         value = _cast(argument, DOUBLE)
         mean = _over(f"avg({value})", spec.filter)
-        count = _over(f"count({value})", spec.filter)
-        squares = f"{_over(f'var_pop({value})', spec.filter)} * {count}"
+        count = _over(f"count({value if _is_text(argument) else argument.sql})", spec.filter)
+        variance = _over(f"var_pop({value})", spec.filter)
         row = self.shipment.of_row(_if(value, spec.filter))
-        shipped = [Shipped(self.shipment.over_group(sql), row) for sql in (count, mean, squares)]
+        shipped = [Shipped(self.shipment.over_group(sql), row) for sql in (count, mean, variance)]
         name = self._share(_over(f"moments({value})", spec.filter), lambda name: Moments(name, *shipped))
         partial = self.partials[name]
         assert isinstance(partial, Moments)
@@ -187,14 +189,19 @@ def _summed_for_mean(argument: Typed) -> tuple[Typed, Typed]:
         precision = min(type_.precision + 10, 38)
         sql_type = f"decimal({precision},{type_.scale})"
         return argument, Typed("", pa.decimal128(precision, type_.scale), sql_type)
-    if pa.types.is_duration(type_) or pa.types.is_floating(type_):
-        return argument, argument if pa.types.is_duration(type_) else DOUBLE
+    if pa.types.is_duration(type_):
+        return argument, argument
+    if pa.types.is_floating(type_):
+        return argument, DOUBLE
     if pa.types.is_integer(type_) and type_.bit_width < 64:
         return argument, BIGINT  # exact, and shared with sum(x)
-    text_or_bigint = Typed(_cast(argument, DOUBLE), pa.float64(), "double", argument.nullable)
-    if pa.types.is_integer(type_):
-        return text_or_bigint, DOUBLE
-    return Typed(text_or_bigint.sql, pa.float64(), "double", nullable=True), DOUBLE
+    nullable = argument.nullable or _is_text(argument)
+    return Typed(_cast(argument, DOUBLE), pa.float64(), "double", nullable), DOUBLE
+
+
+def _is_text(argument: Typed) -> bool:
+    """Spark takes text for numbers; what is not one may become null, so nulls must be those of the cast."""
+    return bool(pa.types.is_string(argument.type))
 
 
 def _over(call: str, condition: str | None) -> str:

@@ -21,8 +21,8 @@ _OWNER = "__owner"
 class DistinctCount(Partial):
     """The number of distinct values of one or several columns; a row with a null among them does not count.
 
-    `table` is keyed by the step's key and the values. `hash` is Spark's hash of the values, which together with
-    the hash of the key places a row near its group and finds it by binary search.
+    `table` is keyed by the step's key and the values. `hash` is Spark's hash of the values; together with the
+    hash of the key it places a row near its group and finds it by binary search.
     """
 
     name: str

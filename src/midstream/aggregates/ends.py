@@ -16,8 +16,8 @@ from midstream.aggregates.shipment import Shipped
 class End(Partial):
     """One end of a key's rows: its first or its last value.
 
-    With `keeps_nulls` null is a value like any other, so a second column tells whether there has been a row; a row
-    counts when `counted` is not null, and always without it. Otherwise only rows with a value count.
+    With `keeps_nulls` null is a value like any other, and a second column tells whether there was a row; a
+    row counts when `counted` is not null, and always without it. Otherwise only rows with a value count.
     """
 
     name: str

@@ -115,7 +115,11 @@ class FoldResult(Finish):
                 results.append(finish(accumulator))
             except Exception as cause:
                 raise UserFunctionError.fold_raised(
-                    self.label, function_name(finish), raised_at(finish, cause), repr(accumulator)[:200], cause
+                    self.label,
+                    function_name(finish),
+                    raised_at(finish, cause),
+                    repr(accumulator)[:200],
+                    cause,
                 ) from cause
         wrong = first_misfit(results, self.type)
         if wrong is None:

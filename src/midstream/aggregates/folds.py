@@ -80,7 +80,7 @@ class Folded(Partial):
         )
 
     def _forbidden_none(self, accumulators: list[Any]) -> int | None:
-        """A group whose accumulator is None. In state null means no row yet, so None must have meant that before."""
+        """A group whose accumulator is None though the initial one is not: in state null means no row yet."""
         if self.fold.initial is None or None not in accumulators:
             return None
         return accumulators.index(None)

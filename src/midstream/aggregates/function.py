@@ -1,4 +1,4 @@
-"""The work of an aggregate step on one partition: partial rows and old state in, new state and results out."""
+"""The work of an aggregate step on one partition: partial rows and old state in, new state and rows out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from midstream.aggregates.partial import Batch, Partial
 from midstream.state.tables import Groups, KeyedResult, Snapshot, TableDelta, TableSpec
 
 MAIN = "main"
-"""The table with one row per key: the state of all partials, but for what they keep in tables of their own."""
+"""The table with one row per key: the state of all partials, except what they keep in tables of their own."""
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,7 @@ class Collected(Partial):
         lists = _lists(all_owners, pa.concat_arrays([old_values, values]), len(groups))
         return Updated({self.name: lists}, deltas)
 
-    def _fresh(
-        self, hashes: Positions, owners: Positions, values: pa.Array, before: FoundRows
-    ) -> Positions:
+    def _fresh(self, hashes: Positions, owners: Positions, values: pa.Array, before: FoundRows) -> Positions:
         """Which rows bring a value their group does not have, in order of arrival."""
         names = ["owner", "value"]
         distinct = group_rows(hashes, pa.table([owners, values], names=names))

@@ -27,13 +27,13 @@ class _Moments:
 class Moments(Partial):
     """Moments merged by Chan's formula, which does not lose digits as sums of squares do.
 
-    Grouped partials bring all three; row by row only the value travels, as its own mean.
+    Grouped partials bring count, mean and variance; row by row only the value travels, as its own mean.
     """
 
     name: str
     count: Shipped
     mean: Shipped
-    squares: Shipped
+    variance: Shipped
 
     @property
     def columns(self) -> tuple[str, str, str]:
@@ -54,7 +54,7 @@ class Moments(Partial):
         runs = batch.runs.where(mean.valid)
         if batch.grouped:
             count = Lane.of(batch.column(self.count, pa.float64())).values[runs.order]
-            squares = Lane.of(batch.column(self.squares, pa.float64())).values[runs.order]
+            squares = Lane.of(batch.column(self.variance, pa.float64())).values[runs.order] * count
         else:
             count, squares = np.ones(len(runs.order)), np.zeros(len(runs.order))
         reduced = _reduce(runs, _Moments(count, mean.values[runs.order], squares))

@@ -20,7 +20,7 @@ def precedes(a: pa.Array, b: pa.Array) -> Mask:
 
 
 def _ranks(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Integers in the order of the values, the same for equal ones. Null is -1: in a struct it comes first."""
+    """Integers in the order of the values, the same for equal ones; -1 for null, first within a struct."""
     if pa.types.is_struct(array.type):
         ranks = np.zeros(len(array), np.int64)
         for index in range(array.type.num_fields):

@@ -64,8 +64,8 @@ class Updated:
 class Partial(ABC):
     """A mergeable part of one or more aggregates.
 
-    Its state lives in columns of the step's main table, where null says that no row has counted so far: an absent
-    key and a column that a change of the pipeline has added look the same, and need no care.
+    Its state lives in columns of the step's main table, where null says that no row has counted so far: a key
+    not seen before and a column that a change of the pipeline added look the same, and need no care.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The plan of an aggregate step: what Catalyst computes before the exchange, what the state task does after it."""
+"""The plan of an aggregate step: what Catalyst computes before the exchange, what the state task does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AggregatePlan:
 def plan_aggregates(
     input_df: DataFrame, keys: Sequence[str], specs: Sequence[AggregateSpec], complete: bool
 ) -> AggregatePlan:
-    """Plan aggregates by key over rows like those of `input_df`, which may be empty: only its schema matters."""
+    """Plan aggregates by key over rows like those of `input_df`, of which only the schema matters."""
     analysis = analyse(input_df, keys, specs)
     builder = Builder(analysis, complete)
     finishes = tuple(builder.add(aggregate) for aggregate in analysis.aggregates)

@@ -25,7 +25,10 @@ class Shipment:
     supports_grouped: bool = True
 
     def over_group(self, sql: str) -> str:
-        """Ship an aggregate over the rows of a key within one task."""
+        """Ship an aggregate over the rows of a key within one task.
+
+        It must be a bare call: the engine may take Spark's buffers, before any expression on them.
+        """
         return self.grouped.setdefault(sql, f"__g{len(self.grouped)}")
 
     def of_row(self, sql: str) -> str:

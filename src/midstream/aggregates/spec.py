@@ -97,7 +97,9 @@ def aggregate_spec(
         expected = "give at least one." if many else "give one."
         raise GraphError.bad_aggregate(name, f"calls {function} with {len(arguments)} arguments", expected)
     if "*" in arguments and (function != "count" or distinct or len(arguments) > 1):
-        raise GraphError.bad_aggregate(name, f"calls {function} with *", "name the columns: only count has a star.")
+        raise GraphError.bad_aggregate(
+            name, f"calls {function} with *", "name the columns: only count has a star."
+        )
     if ignore_nulls and function not in _TAKES_NULLS_CHOICE:
         raise GraphError.bad_aggregate(
             name, f"asks {function} to ignore nulls", "leave it out: only first and last have that choice."
@@ -137,9 +139,9 @@ def fold(
 ) -> Fold:
     """An aggregate of your own, for `key_by(…).aggregate(…)`.
 
-    For every row of a key, in order of arrival, `add(accumulator, *values)` gives the next accumulator; the first
-    one of a key is a copy of `initial`. `columns` are names of columns or SQL expressions, `type` is the Spark type
-    of the accumulator. It is the result, unless `finish` makes the result, of type `result_type`, from it.
+    For every row of a key, in order of arrival, `add(accumulator, *values)` gives the next accumulator; a key
+    begins with a copy of `initial`. `columns` are names or SQL expressions, `type` is the Spark type of the
+    accumulator. It is the result, unless `finish` makes the result, of type `result_type`, from it.
 
     >>> longest = fold("word", initial="", add=lambda best, word: max(best, word, key=len), type="string")
     >>> longest.add("pipe", "stream")

@@ -1,7 +1,7 @@
 """The one module that looks into PySpark columns: from `F.sum("amount")` or SQL text to an aggregate's spec.
 
-It leans on Spark's internals (the Catalyst expression of a column, the SQL parser, the text an expression came from);
-`tests/aggregates/test_columns.py` tells when a version of Spark breaks it.
+It leans on Spark's internals: the Catalyst expression of a column, the SQL parser, the text an expression was
+made of. `tests/aggregates/test_columns.py` tells when a version of Spark breaks it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def to_spec(name: str, given: Column | str | Fold, spark: SparkSession) -> Aggre
         return fold_spec(name, given)
     if not isinstance(given, Column | str):
         raise GraphError.bad_aggregate(
-            name, f"is {given!r}", 'give a function of columns (F.sum("amount")), SQL text, or midstream.fold(…).'
+            name,
+            f"is {given!r}",
+            'give a function of columns (F.sum("amount")), SQL text, or midstream.fold(…).',
         )
     catalyst = _Catalyst(spark)
     call = catalyst.parse(name, given) if isinstance(given, str) else catalyst.expression(given)
@@ -69,7 +71,7 @@ class _Catalyst:
             ) from cause
 
     def text(self, name: str, expression: Any) -> str:
-        """SQL text that means exactly this expression: as Spark prints it (state goes by that), or as written."""
+        """SQL text that means exactly this: as Spark prints it, whatever the spelling was, or as written."""
         if _kind(expression) == "UnresolvedStar" and expression.target().isEmpty():
             return "*"
         for text in (str(expression.sql()), _written(expression)):
@@ -113,8 +115,8 @@ def _written(expression: Any) -> str | None:
 def _same(parsed: Any, expression: Any) -> bool:
     """Whether a parsed expression is the one meant.
 
-    Spark's own equality decides, but for three things a column and its text differ in without another meaning: a call
-    of `struct`, numbered aliases inside one, and literals that print as a cast.
+    Spark's own equality decides, except where a column and its text differ and mean the same:
+    a call of `struct`, numbered aliases inside one, and literals that print as a cast.
     """
     if parsed.equals(expression):
         return True

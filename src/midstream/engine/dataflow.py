@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
-from midstream.engine.schemas import to_arrow
+from midstream.engine.internals import before_exchange, map_in_arrow
+from midstream.engine.schemas import quoted, to_arrow
 from midstream.engine.sources import split_batch
 from midstream.graph.steps import KeyedStep, SinkStep, SourceStep, Step
 from midstream.state.hashspace import partition_sql
@@ -23,8 +26,21 @@ from midstream.task.staging import StageTarget, StageTask
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_NOTHING = "nothing int"
+_NOTHING = StructType([StructField("nothing", IntegerType())])
 """Schema of a task that sends no rows on: its work is in the files it wrote and the report it sent."""
+
+
+class InputSchemas:
+    """Arrow schemas of what reaches the state tasks, asked of Spark once: they are the same in every epoch."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, bool], pa.Schema] = {}
+
+    def of(self, step: str, grouped: bool, rows: DataFrame) -> pa.Schema:
+        known = self._known.get((step, grouped))
+        if known is None:
+            known = self._known[step, grouped] = to_arrow(rows.schema)
+        return known
 
 
 @dataclass
@@ -39,6 +55,7 @@ class Dataflow:
     state: Mapping[str, StepState]
     grouped: Mapping[str, bool]
     send: Callable[[TaskReport], None]
+    schemas: InputSchemas
     careful: bool
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _ends: list[DataFrame] = field(default_factory=list)
@@ -96,7 +113,7 @@ class Dataflow:
     def _end_in(self, sink: SinkStep) -> None:
         if not self._is_fused(sink.input, sink):
             task = StageTask(self.run, self.epoch, self.targets[sink.id], self.send)
-            self._ends.append(self._frames[sink.input.id].mapInArrow(task, _NOTHING))
+            self._ends.append(map_in_arrow(self._frames[sink.input.id], task, _NOTHING))
 
     def _keyed(self, keyed: CompiledKeyed) -> DataFrame:
         step, state = keyed.step, self.state[keyed.step.id]
@@ -110,7 +127,7 @@ class Dataflow:
             epoch=self.epoch,
             store=self.store,
             function=keyed.function,
-            input=to_arrow(rows.schema),
+            input=self.schemas.of(step.id, self.grouped.get(step.id, False), rows),
             keys=step.keys,
             ranges=state.ranges,
             tables=state.tables,
@@ -118,15 +135,18 @@ class Dataflow:
             emit=emits,
             send=self.send,
         )
-        return rows.mapInArrow(task, keyed.output if emits else _NOTHING)
+        return map_in_arrow(rows, task, keyed.output if emits else _NOTHING)
 
     def _exchanged(self, keyed: CompiledKeyed, frame: DataFrame, state: StepState) -> DataFrame:
         """Rows hashed and brought to the partition that owns their range, aggregated before when that pays."""
-        keys = [F.col(f"`{key}`") for key in keyed.step.keys]
-        plan = keyed.aggregates
+        keys = [quoted(key) for key in keyed.step.keys]
+        plan, columns = keyed.aggregates, ["*"]
         if plan is not None and self.grouped.get(keyed.step.id, False):
-            frame = frame.groupBy(*keys).agg(*(F.expr(e) for e in plan.grouped_sql), F.count("*").alias(ROWS_COLUMN))
+            # Not count(*): Catalyst would merge it with a count the user asked for, and the columns would not line up.
+            partials = [*plan.grouped_sql, f"sum(1L) AS {ROWS_COLUMN}"]
+            frame = before_exchange(frame.groupBy(*keys).agg(*(F.expr(sql) for sql in partials)))
         elif plan is not None:
-            frame = frame.select(*keys, *(F.expr(e) for e in plan.per_row_sql))
-        hashed = frame.withColumn(HASH_COLUMN, F.xxhash64(*keys))
+            columns = [*keys, *plan.per_row_sql]
+        # One projection, one exchange: every DataFrame operation costs the driver a round trip to the JVM and an analysis.
+        hashed = frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
         return hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))

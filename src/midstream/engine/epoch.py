@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from midstream.engine.compile import Compiled
-from midstream.engine.dataflow import Dataflow
+from midstream.engine.dataflow import Dataflow, InputSchemas
 from midstream.engine.epochs import EpochReport, StepReport
 from midstream.engine.faults import reach
 from midstream.engine.preaggregation import PreAggregation
@@ -52,6 +52,7 @@ class EpochRunner:
     plan: int
     committed: Callable[[Manifest, EpochReport], None]
     _preaggregation: PreAggregation = field(init=False)
+    _schemas: InputSchemas = field(default_factory=InputSchemas)
     _phases: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -119,6 +120,7 @@ class EpochRunner:
                 state=state,
                 grouped=self._preaggregation.grouped,
                 send=self.box.send,
+                schemas=self._schemas,
                 # A conflict means a keyed step ran twice (lost shuffle files, a self-join): next time its output is kept.
                 careful=attempt > 0,
             )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 EPOCH_CONF = {
     # Spark's default manager forks shell commands for permissions on a local file system: ~60 ms an epoch.
@@ -24,6 +29,38 @@ EPOCH_CONF = {
 def read_offsets(spark_log: Path, epoch: int) -> str:
     """The text of Spark's offset log for an epoch: written before the epoch runs, so it is always there."""
     return (spark_log / "offsets" / str(epoch)).read_text()
+
+
+def map_in_arrow(frame: DataFrame, function: Callable[..., Any], output: StructType) -> DataFrame:
+    """`DataFrame.mapInArrow` without its need for pandas, and without a round trip to the JVM for every column."""
+    udf = UserDefinedFunction(function, output, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    return type(frame)(frame._jdf.mapInArrow(udf()._jc, False, None), frame.sparkSession)
+
+
+def before_exchange(grouped: DataFrame) -> DataFrame:
+    """The part of `groupBy(…).agg(…)` that runs before its exchange: partly aggregated rows, several a key.
+
+    The public API cannot ask for it, and with the exchange every epoch would shuffle twice. Where the physical plan is not
+    of the known shape (one buffer column a result, of its type), the whole aggregation is given back: slower, and right.
+    """
+    exchange = _first_exchange(grouped._jdf.queryExecution().executedPlan())
+    if exchange is None:
+        return grouped
+    partial = exchange.child()
+    found, wanted = partial.schema(), grouped._jdf.schema()
+    if [f.dataType().json() for f in found.fields()] != [f.dataType().json() for f in wanted.fields()]:
+        return grouped
+    rows = grouped.sparkSession._jsparkSession.internalCreateDataFrame(partial.execute(), wanted, False)
+    return type(grouped)(rows, grouped.sparkSession)
+
+
+def _first_exchange(plan: Any) -> Any | None:
+    """The exchange right under the final aggregation, not one further down that belongs to the user's own steps."""
+    while plan.children().size() == 1:
+        if plan.getClass().getSimpleName() == "ShuffleExchangeExec":
+            return plan
+        plan = plan.children().head()
+    return None
 
 
 class SessionConf:

@@ -35,6 +35,11 @@ def to_spark(step: str, what: str, given: Schema) -> StructType:
     return parsed
 
 
+def quoted(column: str) -> str:
+    """A column's name as SQL takes it, whatever is in it."""
+    return "`" + column.replace("`", "``") + "`"
+
+
 def is_keyable(type_: DataType) -> bool:
     """Whether Spark can hash and compare values of the type."""
     if isinstance(type_, MapType | VariantType):

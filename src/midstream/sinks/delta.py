@@ -231,7 +231,7 @@ class DeltaSink:
         rows = read_table(context.staging, staged.files, relaxed_schema(context.schema))
         names = [_sql_name(name) for name in rows.column_names]
         same_key = " AND ".join(
-            f"target.{name} IS NOT DISTINCT FROM source.{name}" for name in map(_sql_name, keys)
+            f"(target.{name} IS NOT DISTINCT FROM source.{name})" for name in map(_sql_name, keys)
         )
         every_column = {name: f"source.{name}" for name in names}
         (
@@ -282,14 +282,14 @@ def _location(uri: str) -> str:
 
 def _store_options(storage_options: Mapping[str, str]) -> dict[str, str]:
     """deltalake's options under the names `open_store` knows: `AWS_ENDPOINT_URL` is `endpoint` there."""
-    from midstream.state.s3 import CLIENT_OPTIONS, RETRY_OPTIONS, S3_OPTIONS
+    from midstream.state.s3 import OPTIONS
 
     other_names = {"endpoint_url": "endpoint", "default_region": "region", "token": "session_token"}
     options = {}
     for name, value in storage_options.items():
         short = name.lower().removeprefix("aws_")
         short = other_names.get(short, short)
-        if short in S3_OPTIONS | CLIENT_OPTIONS | RETRY_OPTIONS:
+        if short in OPTIONS:
             options[short] = value
     return options
 

@@ -65,7 +65,8 @@ def _rows(context: SinkContext, staged: StagedEpoch) -> DataFrame:
     if not staged.files:
         return context.spark.createDataFrame([], schema)
     paths = [context.staging.local_path(file.path) for file in staged.files]
-    if None in paths:
+    # Spark reads TIME from files only when spark.sql.timeType.enabled is set, and it is not by default.
+    if None in paths or any("time64" in str(field.type) for field in context.schema):
         table = read_table(context.staging, staged.files, context.schema)
         return context.spark.createDataFrame(table, schema)  # type: ignore[no-any-return,call-overload]
     return context.spark.read.schema(schema).parquet(*(_without_globs(str(path)) for path in paths))

@@ -26,17 +26,23 @@ if TYPE_CHECKING:
     from obstore import GetOptions
     from obstore.store import RetryConfig
 
-FLAGS = ("allow_http", "allow_invalid_certificates", "virtual_hosted_style_request", "skip_signature")
-CLIENT_OPTIONS = (
+FLAGS = (
     "allow_http",
     "allow_invalid_certificates",
-    "root_certificate",
-    "timeout",
-    "connect_timeout",
+    "virtual_hosted_style_request",
+    "skip_signature",
+    "disable_bulk_delete",
 )
-RETRY_OPTIONS = ("max_retries", "retry_timeout_seconds")
-ACCOUNT_OPTIONS = ("access_key_id", "secret_access_key", "session_token", "region", "endpoint")
-OPTIONS = frozenset((*FLAGS, *CLIENT_OPTIONS, *RETRY_OPTIONS, *ACCOUNT_OPTIONS, "disable_bulk_delete"))
+CLIENT_OPTIONS = frozenset(
+    ["allow_http", "allow_invalid_certificates", "root_certificate", "timeout", "connect_timeout"]
+)
+RETRY_OPTIONS = frozenset(["max_retries", "retry_timeout_seconds"])
+OPTIONS = (
+    frozenset(["access_key_id", "secret_access_key", "session_token", "region", "endpoint"])
+    | frozenset(FLAGS)
+    | CLIENT_OPTIONS
+    | RETRY_OPTIONS
+)
 """What `open_store` takes for S3. All else that obstore can be told comes through the AWS_* environment."""
 
 MAX_RETRIES = 6
@@ -203,7 +209,7 @@ def _connect(store: S3Store, process: int) -> Client:
         "max_retries": int(options.pop("max_retries", MAX_RETRIES)),
         "retry_timeout": timedelta(seconds=int(options.pop("retry_timeout_seconds", RETRY_SECONDS))),
     }
-    client: Any = {name: options.pop(name) for name in CLIENT_OPTIONS if name in options}
+    client: Any = {name: options.pop(name) for name in CLIENT_OPTIONS & options.keys()}
     if _endpoint(store).startswith("http://"):
         # Whoever writes http:// means it.
         client.setdefault("allow_http", "true")

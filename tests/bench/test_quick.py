@@ -1,0 +1,70 @@
+"""Every benchmark for real, at sizes that take seconds. Each is its own process: a bench has its own JVMs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def bench(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    target = tmp_path / "report.json"
+    command = [sys.executable, "-m", "midstream", "bench", *arguments, "--quick", "--check"]
+    finished = subprocess.run(
+        [*command, "--json", str(target), "--dir", str(tmp_path / "work"), "--driver-memory", "1g"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert list((tmp_path / "work").iterdir()) == []
+    report: dict[str, Any] = json.loads(target.read_text())
+    return report
+
+
+def test_keycount_counts_right_and_compares(tmp_path: Path) -> None:
+    report = bench(tmp_path, "keycount")
+
+    assert set(report["peers"]) == {"spark-rocksdb", "spark-memory"}
+    assert set(report["ratios"]) == {"rows/s vs spark-rocksdb", "rows/s vs spark-memory"}
+    for figures in (report["ours"]["midstream"], *report["peers"].values()):
+        assert figures["correct"] is True
+        assert figures["state_rows"] == 3_000
+        assert figures["epochs"] >= 3
+        assert figures["rows_per_second"] > 0
+        assert figures["checkpoint_bytes_per_epoch"] > 0
+
+
+def test_stateful_counts_right_and_compares(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("google.protobuf.descriptor")
+    report = bench(tmp_path, "stateful")
+
+    assert set(report["ours"]) == {"midstream", "midstream-large-epochs"}
+    assert set(report["peers"]) == {"spark-tws-pandas"}
+    assert all(figures["correct"] for figures in (*report["ours"].values(), *report["peers"].values()))
+
+
+@pytest.mark.parametrize("step", [(), ("--aggregate",)], ids=["function", "aggregate"])
+def test_floor_compares_epochs(tmp_path: Path, step: tuple[str, ...]) -> None:
+    report = bench(tmp_path, "floor", *step)
+
+    assert report["ours"]["midstream"]["correct"] is True
+    assert report["peers"]["spark-foreach-batch"]["epochs"] >= 6
+    assert set(report["ratios"]) == {
+        "epoch p50 vs spark-foreach-batch",
+        "wall clock p50 vs spark-foreach-batch",
+    }
+
+
+def test_growth_compares_sizes_of_state(tmp_path: Path) -> None:
+    report = bench(tmp_path, "growth")
+
+    assert {name: figures["state_rows"] for name, figures in report["ours"].items()} == {
+        "midstream-1k-keys": 1_000,
+        "midstream-5k-keys": 5_000,
+    }
+    assert all(figures["correct"] for figures in report["ours"].values())
+    assert list(report["ratios"]) == ["epoch p50 midstream-5k-keys vs midstream-1k-keys"]
