@@ -39,8 +39,6 @@ FROM (SELECT pmod(xxhash64(value), {CUSTOMERS}L) AS number, pmod(xxhash64(value,
 """
 """An order from each generated number, amounts in cents. By hashes, so that a batch query finds the same."""
 
-COLUMNS = ["customer", "country", "orders", "spent", "average"]
-
 
 def demo(
     once: Annotated[bool, typer.Option("--once", help=f"Stop after about {EPOCHS_ONCE} epochs.")] = False,
@@ -184,12 +182,10 @@ def verify(
         console.print("No epoch was committed, so there is nothing to verify.", style="red")
         return False
     expected = batch_totals(spark, rows)
-    comparisons = []
-    for what, found in (
-        ("Parquet output", newest_rows(directory / "totals")),
-        ("state", run.read_state("totals")),
-    ):
-        comparisons.append(Comparison(what, found.num_rows, in_order(found).equals(expected)))
+    comparisons = [
+        compare("Parquet output", newest_rows(directory / "totals"), expected),
+        compare("state", kept_totals(run), expected.drop(["average"])),
+    ]
     table = Table(title=f"{rows:,} orders, {expected.num_rows:,} customers", title_justify="left")
     for column in ("compared with a batch computation", "customers", "equal"):
         table.add_column(column)
@@ -199,38 +195,35 @@ def verify(
     console.print(table)
     right = all(comparison.right for comparison in comparisons)
     if right:
-        console.print(
-            "✓ verified: output and state equal an independent batch computation", style="bold green"
-        )
+        console.print("✓ verified: output and state equal an independent batch computation", style="bold green")
     else:
         console.print("✗ NOT verified: the results differ from a batch computation", style="bold red")
     return right
 
 
+def compare(what: str, found: pa.Table, expected: pa.Table) -> Comparison:
+    """Whether two tables hold the same rows; the order of rows and columns, and the size of strings, do not count."""
+    ordered = (table.select(expected.column_names).sort_by("customer") for table in (found, expected))
+    left, right = (table.cast(expected.schema).combine_chunks() for table in ordered)
+    return Comparison(what, found.num_rows, left.equals(right))
+
+
 def batch_totals(spark: SparkSession, rows: int) -> pa.Table:
     orders = spark.sql(ORDERS.format(values=f"(SELECT id AS value FROM range({rows}))"))
     totals = orders.where("amount > 0").groupBy("customer", "country")
-    found = totals.agg(
-        F.count("*").alias("orders"), F.sum("amount").alias("spent"), F.avg("amount").alias("average")
-    )
-    return in_order(found.toArrow())
+    spent, average = F.sum("amount").alias("spent"), F.avg("amount").alias("average")
+    return totals.agg(F.count("*").alias("orders"), spent, average).toArrow()
+
+
+def kept_totals(run: Run) -> pa.Table:
+    """What the state holds by customer. It goes by the SQL of what is kept, and an average is not kept as such."""
+    state = run.read_state("totals").select(["customer", "country", "count(1)", "sum(amount)"])
+    return state.rename_columns(["customer", "country", "orders", "spent"])
 
 
 def newest_rows(output: Path) -> pa.Table:
     """An epoch writes the customers it changed: a customer's totals are its row of the newest epoch."""
-    written = ds.dataset(
-        output, partitioning=ds.partitioning(pa.schema([("epoch", pa.int64())]), flavor="hive")
-    )
+    written = ds.dataset(output, partitioning=ds.partitioning(pa.schema([("epoch", pa.int64())]), flavor="hive"))
     rows = written.to_table()
     newest = rows.group_by("customer").aggregate([("epoch", "max")]).rename_columns(["customer", "epoch"])
     return rows.join(newest, keys=["customer", "epoch"], join_type="inner")
-
-
-def in_order(totals: pa.Table) -> pa.Table:
-    """Columns, types and rows in one order, so that equal results are equal tables."""
-    columns = totals.select(COLUMNS).sort_by("customer").combine_chunks()
-    return pa.table([column.cast(_plain(column.type)) for column in columns.columns], names=COLUMNS)
-
-
-def _plain(type_: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_large_string(type_) else type_

@@ -65,7 +65,7 @@ class Planned:
             return pa.bool_()
         if decimal := re.search(r"AS decimal\((\d+),(\d+)\)", sql):
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
-        if sql.startswith(("avg", "var_pop")) or "AS double" in sql and not sql.startswith("count"):
+        if sql.startswith(("avg", "var_pop")) or ("AS double" in sql and not sql.startswith("count")):
             return pa.float64()
         if sql.startswith(("count", "xxhash64")) or "AS bigint" in sql:
             return pa.int64()

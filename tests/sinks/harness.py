@@ -86,7 +86,9 @@ class Stream:
 
 def rows(*pairs: tuple[str | None, int]) -> pa.Table:
     """A table of the default schema."""
-    return pa.table({"k": pa.array([k for k, _ in pairs], pa.string()), "n": pa.array([n for _, n in pairs], pa.int64())})
+    return pa.table(
+        {"k": pa.array([k for k, _ in pairs], pa.string()), "n": pa.array([n for _, n in pairs], pa.int64())}
+    )
 
 
 def in_parallel(actions: list[Callable[[], Any]]) -> None:

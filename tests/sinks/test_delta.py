@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +126,11 @@ def test_statistics_let_readers_skip_files(uri: str, new_stream: NewStream) -> N
 
 def test_finalising_twice_changes_nothing(uri: str, new_stream: NewStream) -> None:
     for mode in ("append", "upsert", "overwrite"):
-        stream = new_stream(delta(f"{uri}/{mode}", mode=mode)).prepare()  # type: ignore[arg-type]
+        stream = new_stream(delta(f"{uri}/{mode}", mode=mode)).prepare()
         first = stream.write(0, rows(("a", 1)))
         second = stream.write(1, rows(("b", 2)))
         before = read(f"{uri}/{mode}"), DeltaTable(f"{uri}/{mode}").version()
-        restarted = new_stream(delta(f"{uri}/{mode}", mode=mode)).prepare()  # type: ignore[arg-type]
+        restarted = new_stream(delta(f"{uri}/{mode}", mode=mode)).prepare()
         for staged in (second, first, second):
             stream.finalise(staged)
             restarted.finalise(staged)
@@ -173,7 +174,7 @@ def test_two_drivers_finalise_the_same_epoch_at_once(tmp_path: Path, new_stream:
         stream.write(0, rows(("a", 1)))
         staged = stream.stage(1, rows(("a", 5)), rows(("c", 3)))
         rivals = [new_stream(delta(uri, mode=mode)).prepare() for _ in range(3)]  # type: ignore[arg-type]
-        in_parallel([lambda rival=rival: rival.finalise(staged) for rival in rivals])  # type: ignore[misc]
+        in_parallel([partial(rival.finalise, staged) for rival in rivals])
         assert read(uri) == expected
 
 
@@ -208,9 +209,7 @@ def test_a_table_made_by_several_at_once(tmp_path: Path, new_stream: NewStream) 
         assert len(read(uri)) == 4
 
 
-def test_conflicts_without_end_are_an_error(
-    uri: str, new_stream: NewStream, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_conflicts_without_end_are_an_error(uri: str, new_stream: NewStream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "RETRY_WAITS", (0.0, 0.0))
     stream = new_stream(delta(uri, mode="upsert")).prepare()
     stream.write(0, rows(("a", 1)))
@@ -221,7 +220,7 @@ def test_conflicts_without_end_are_an_error(
         return merge(table, *given, **named)
 
     monkeypatch.setattr(DeltaTable, "merge", raced)
-    with pytest.raises(SinkError, match="SINK_WRITE_FAILED.*Epoch 1"):
+    with pytest.raises(SinkError, match=r"SINK_WRITE_FAILED.*Epoch 1"):
         stream.write(1, rows(("a", 2)))
     monkeypatch.undo()
     stream.write(1, rows(("a", 2)))
@@ -258,7 +257,7 @@ def test_tables_with_partitions_and_constraints(uri: str, new_stream: NewStream,
     stream.write(1, rows(("c", 4)))
     assert read(uri) == ([("c", 4)] if complete else [("a b", 1), ("a b", 3), ("c", 4), (None, 2)])
     assert not any("midstream" in path for path in data_files(uri))
-    with pytest.raises(SinkError, match="SINK_WRITE_FAILED.*Epoch 2"):
+    with pytest.raises(SinkError, match=r"SINK_WRITE_FAILED.*Epoch 2"):
         stream.write(2, rows(("c", -1)))
     if complete:
         stream.write(3)
@@ -304,13 +303,13 @@ def test_a_schema_that_does_not_fit_names_the_columns(uri: str, new_stream: NewS
 
 
 def test_modes_and_keys_are_checked(uri: str, new_stream: NewStream) -> None:
-    with pytest.raises(SinkError, match="UNKNOWN_SINK_MODE.*'merge'"):
+    with pytest.raises(SinkError, match=r"UNKNOWN_SINK_MODE.*'merge'"):
         delta(uri, mode="merge")  # type: ignore[arg-type]
     with pytest.raises(SinkError, match="APPEND_OF_COMPLETE_RESULT"):
         new_stream(delta(uri, mode="append"), complete=True).prepare()
     with pytest.raises(SinkError, match="NO_UPSERT_KEYS"):
         new_stream(delta(uri, mode="upsert"), keys=()).prepare()
-    with pytest.raises(SinkError, match="UNKNOWN_UPSERT_KEYS.*'K'.*'k', 'n'"):
+    with pytest.raises(SinkError, match=r"UNKNOWN_UPSERT_KEYS.*'K'.*'k', 'n'"):
         new_stream(delta(uri, mode="upsert", keys=["K"])).prepare()
     with pytest.raises(SinkError, match="DUPLICATE_COLUMNS"):
         new_stream(delta(uri), schema=pa.schema([("a", pa.int64()), ("A", pa.int64())])).prepare()
@@ -324,7 +323,7 @@ def test_modes_and_keys_are_checked(uri: str, new_stream: NewStream) -> None:
 def test_a_checkpoint_older_than_the_table_is_refused(uri: str, new_stream: NewStream) -> None:
     stream = new_stream(delta(uri)).prepare()
     stream.write(5, rows(("a", 1)))
-    with pytest.raises(SinkError, match="SINK_AHEAD_OF_CHECKPOINT.*epoch 5.*come to 4"):
+    with pytest.raises(SinkError, match=r"SINK_AHEAD_OF_CHECKPOINT.*epoch 5.*come to 4"):
         stream.with_facts(last_epoch=4).prepare()
     stream.with_facts(last_epoch=5).prepare()
     new_stream(delta(uri), checkpoint_id="new").with_facts(last_epoch=-1).prepare().write(0, rows(("b", 2)))
@@ -338,7 +337,7 @@ def test_a_table_that_vanished_is_an_error(uri: str, new_stream: NewStream) -> N
 
 
 def test_other_object_stores_are_refused() -> None:
-    with pytest.raises(SinkError, match="BAD_SINK_TARGET.*gs://"):
+    with pytest.raises(SinkError, match=r"BAD_SINK_TARGET.*gs://"):
         delta("gs://bucket/table")
 
 
@@ -373,9 +372,7 @@ def test_on_s3(s3_server: S3Server, tmp_path: Path) -> None:
     for mode, storage_options in (("append", options), ("upsert", s3_server.options)):
         uri = s3_server.url(f"delta/{mode}")
 
-        def sink(
-            uri: str = uri, mode: Any = mode, storage_options: dict[str, str] = storage_options
-        ) -> Sink:
+        def sink(uri: str = uri, mode: Any = mode, storage_options: dict[str, str] = storage_options) -> Sink:
             return delta(uri, mode=mode, storage_options=storage_options)
 
         def stream(sink: Sink) -> Stream:
@@ -384,7 +381,7 @@ def test_on_s3(s3_server: S3Server, tmp_path: Path) -> None:
         staged = stream(sink()).write(0, rows(("a", 1), (None, 2)), rows(("b", 3)))
         next_staged = stream(sink()).stage(1, rows(("a", 4)))
         rivals = [stream(sink()) for _ in range(3)]
-        in_parallel([lambda rival=rival: rival.finalise(next_staged) for rival in rivals])  # type: ignore[misc]
+        in_parallel([partial(rival.finalise, next_staged) for rival in rivals])
         stream(sink()).finalise(staged)
         found = DeltaTable(uri, storage_options=options).to_pyarrow_table().to_pylist()
         expected = [("a", 4), ("b", 3), (None, 2)] + ([("a", 1)] if mode == "append" else [])

@@ -54,9 +54,7 @@ def with_every_name(table: pa.Table) -> pa.Table:
     return table
 
 
-def check_types(
-    spark: SparkSession, checkpoint: str, options: dict[str, str] | None, table: pa.Table
-) -> None:
+def check_types(spark: SparkSession, checkpoint: str, options: dict[str, str] | None, table: pa.Table) -> None:
     seen: list[pa.Table] = []
     sink = for_each_epoch(lambda df, epoch: seen.append(df.toArrow()))
     stream = Stream.into(sink, checkpoint, options=options, schema=table.schema, spark=spark).prepare()
@@ -72,7 +70,9 @@ def test_an_error_names_function_epoch_and_cause(new_stream: NewStream, spark: S
         raise ValueError("no such place")
 
     sink = for_each_epoch(fails)
-    with pytest.raises(SinkError, match=r"fails \(.*test_each_epoch.py:\d+\).*ValueError in epoch 0: no such") as caught:
+    with pytest.raises(
+        SinkError, match=r"fails \(.*test_each_epoch.py:\d+\).*ValueError in epoch 0: no such"
+    ) as caught:
         new_stream(sink, spark=spark).prepare().write(0, rows(("a", 1)))
     assert isinstance(caught.value.__cause__, ValueError)
     assert "fails" in sink.describe()["target"]

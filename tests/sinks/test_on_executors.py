@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -13,12 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from midstream.sinks import Sink, delta, for_each_epoch, memory, parquet
+from midstream.sinks import postgres as sink_to
 from midstream.sinks.base import StagedEpoch, StagedFile
 from midstream.task.stage import stage, stage_name
 from tests.sinks.harness import Stream
 
 EVERY_SQL_TYPE = """
-    SELECT id, id = 1 AS flag, CAST(id % 100 AS tinyint) AS tiny, CAST(id AS smallint) AS small, CAST(id AS int) AS `Int 4`,
+    SELECT id, id = 1 AS flag, CAST(id % 100 AS tinyint) AS tiny, CAST(id AS smallint) AS small,
+      CAST(id AS int) AS `Int 4`,
       CAST(id AS float) AS f4, CAST(id AS double) AS f8, CAST(id AS decimal(38, 18)) AS `dec im"al`,
       concat('x', id) AS s, CAST(concat('x', id) AS binary) AS b, DATE'2024-02-29' AS d,
       TIMESTAMP'2024-02-29 12:00:00.123456' AS ts, TIMESTAMP_NTZ'2024-02-29 12:00:00.123456' AS ntz,
@@ -38,14 +43,9 @@ def stage_with_spark(stream: Stream, frame: DataFrame, epoch: int) -> StagedEpoc
         assert context is not None
         file = stage(store, schema, stage_name(epoch, context.partitionId()), batches, options)
         if file is not None:
-            import json
-            from dataclasses import asdict
-
             yield pa.record_batch({"file": [json.dumps(asdict(file))]})
 
     reports = frame.mapInArrow(task, "file string").collect()
-    import json
-
     return StagedEpoch(epoch, tuple(StagedFile(**json.loads(row.file)) for row in reports))
 
 
@@ -56,7 +56,7 @@ def stream_of(sink: Sink, frame: DataFrame, tmp_path: Path, spark: SparkSession)
 
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
 def test_every_sql_type_through_every_sink(tmp_path: Path, spark: SparkSession, zone: str) -> None:
-    before = spark.conf.get("spark.sql.session.timeZone")
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         check_every_sink(tmp_path, spark)
@@ -77,7 +77,7 @@ def check_every_sink(tmp_path: Path, spark: SparkSession) -> None:
         stream.finalise(staged)
 
     def same(found: list[dict[str, Any]]) -> bool:
-        return sorted(found, key=lambda row: row["id"]) == expected
+        return bool(sorted(found, key=lambda row: row["id"]) == expected)
 
     written_to(kept)
     assert same(kept.to_pylist())
@@ -92,10 +92,6 @@ def check_every_sink(tmp_path: Path, spark: SparkSession) -> None:
 
 
 def test_postgres_on_executors(tmp_path: Path, spark: SparkSession, postgres: str) -> None:
-    import psycopg
-
-    from midstream.sinks import postgres as sink_to
-
     frame = spark.sql(EVERY_SQL_TYPE)
     stream = stream_of(sink_to(postgres, "every_sql_type", mode="upsert"), frame, tmp_path, spark)
     stream.finalise(stage_with_spark(stream, frame, 0))
@@ -103,5 +99,3 @@ def test_postgres_on_executors(tmp_path: Path, spark: SparkSession, postgres: st
         found = db.execute("SELECT count(*), sum(id), sum(st['a']::int), min(ntz)::text FROM every_sql_type").fetchone()
         assert found == (1000, sum(range(1000)), sum(range(1000)), "2024-02-29 12:00:00.123456")
         db.execute("DROP TABLE every_sql_type")
-
-

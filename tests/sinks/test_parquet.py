@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,7 @@ def test_finalising_twice_changes_nothing(out: Path, new_stream: NewStream) -> N
     assert read(out) == [(0, "a", 1), (1, "b", 2)]
 
 
-def test_a_crash_anywhere_shows_all_or_nothing_and_is_finished_later(
-    tmp_path: Path, new_stream: NewStream
-) -> None:
+def test_a_crash_anywhere_shows_all_or_nothing_and_is_finished_later(tmp_path: Path, new_stream: NewStream) -> None:
     expected = [(0, "a", 1), (1, "b", 2), (1, "c", 3), (1, "d", 4)]
     made: list[tuple[Path, Stream, Any]] = []
 
@@ -116,7 +115,7 @@ def test_two_drivers_finalise_the_same_epoch_at_once(tmp_path: Path, new_stream:
         out = tmp_path / str(attempt) / "out"
         stream = new_stream(parquet(out)).prepare()
         staged = stream.stage(0, *[rows((str(i), i)) for i in range(10)])
-        in_parallel([lambda stream=stream, staged=staged: stream.finalise(staged)] * 3)  # type: ignore[misc]
+        in_parallel([partial(stream.finalise, staged)] * 3)
         assert len(read(out)) == 10
         assert os.listdir(out) == ["epoch=0"]
 
@@ -142,7 +141,7 @@ def test_a_lost_staged_file_is_named(out: Path, new_stream: NewStream) -> None:
 
 def test_the_epoch_column_must_be_free(out: Path, new_stream: NewStream) -> None:
     schema = pa.schema([("Epoch", pa.int64())])
-    with pytest.raises(SinkError, match="EPOCH_COLUMN_TAKEN.*'Epoch'"):
+    with pytest.raises(SinkError, match=r"EPOCH_COLUMN_TAKEN.*'Epoch'"):
         new_stream(parquet(out), schema=schema).prepare()
     new_stream(parquet(out, epoch_column="batch"), schema=schema).prepare().write(7, pa.table({"Epoch": [1]}))
     assert [path.name for path in out.iterdir()] == ["batch=7"]
@@ -180,7 +179,7 @@ def test_another_pipeline_is_refused(out: Path, new_stream: NewStream) -> None:
         new_stream(parquet(out), checkpoint_id="checkpoint-2").prepare()
     with pytest.raises(SinkError, match="SINK_OWNED_BY_ANOTHER"):
         new_stream(parquet(out), sink_id="other").prepare()
-    with pytest.raises(SinkError, match="SINK_OWNED_BY_ANOTHER.*epoch_column 'epoch' and not 'batch'"):
+    with pytest.raises(SinkError, match=r"SINK_OWNED_BY_ANOTHER.*epoch_column 'epoch' and not 'batch'"):
         new_stream(parquet(out, epoch_column="batch")).prepare()
 
 
@@ -188,7 +187,7 @@ def test_an_owner_without_output_is_replaced_and_stops(out: Path, new_stream: Ne
     former = new_stream(parquet(out)).prepare()
     latter = new_stream(parquet(out), checkpoint_id="checkpoint-2").prepare()
     latter.write(0, rows(("b", 2)))
-    with pytest.raises(SinkError, match="SINK_OWNED_BY_ANOTHER.*checkpoint-2"):
+    with pytest.raises(SinkError, match=r"SINK_OWNED_BY_ANOTHER.*checkpoint-2"):
         former.write(0, rows(("a", 1)))
     assert read(out) == [(0, "b", 2)]
 
@@ -205,7 +204,7 @@ def test_a_checkpoint_older_than_the_output_is_refused(out: Path, new_stream: Ne
     stream = new_stream(parquet(out)).prepare()
     for epoch in range(3):
         stream.write(epoch, rows(("a", epoch)))
-    with pytest.raises(SinkError, match="SINK_AHEAD_OF_CHECKPOINT.*epoch 2.*come to 1"):
+    with pytest.raises(SinkError, match=r"SINK_AHEAD_OF_CHECKPOINT.*epoch 2.*come to 1"):
         stream.with_facts(last_epoch=1).prepare()
     stream.with_facts(last_epoch=2).prepare()
     # Also when the engine does not say how far the checkpoint is: the epoch is there, but from another run.
@@ -219,7 +218,7 @@ def test_a_changed_type_is_refused_and_a_new_column_is_not(out: Path, new_stream
     schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("l", list_type)])
     new_stream(parquet(out), schema=schema).prepare().write(0, schema.empty_table(), pa.table(
         {"k": ["a"], "n": [1], "l": pa.array([[0]], list_type)}, schema=schema))  # fmt: skip
-    with pytest.raises(SinkError, match="SINK_SCHEMA_MISMATCH.*'n' is int64 .* and string in the stream"):
+    with pytest.raises(SinkError, match=r"SINK_SCHEMA_MISMATCH.*'n' is int64 .* and string in the stream"):
         new_stream(parquet(out), schema=pa.schema([("k", pa.string()), ("n", pa.string())])).prepare()
     relaxed = pa.list_(pa.field("element", pa.timestamp("us", "UTC")))
     new_stream(parquet(out), schema=pa.schema([("l", relaxed), ("new", pa.int64())])).prepare()
@@ -235,12 +234,14 @@ def test_another_file_system_beside_the_output(
     out: Path, new_stream: NewStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stat = Path.stat
-    fake = lambda self, **given: (  # noqa: E731
-        os.stat_result([*list(stat(self, **given))[:2], 99, *list(stat(self, **given))[3:]])
-        if self == out
-        else stat(self, **given)
-    )
-    monkeypatch.setattr(Path, "stat", fake)
+
+    def elsewhere(path: Path, **given: Any) -> os.stat_result:
+        found = list(stat(path, **given))
+        if path == out:
+            found[2] += 1
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "stat", elsewhere)
     with pytest.raises(SinkError, match="PARQUET_NEEDS_ONE_FILE_SYSTEM"):
         new_stream(parquet(out)).prepare()
 
@@ -252,15 +253,13 @@ def test_a_full_disk_while_finalising_is_reported_and_finished_later(
     staged = stream.stage(0, rows(("a", 1)))
     with monkeypatch.context() as patched:
         patched.setattr(Path, "mkdir", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
-        with pytest.raises(SinkError, match="SINK_WRITE_FAILED.*Epoch 0.*full"):
+        with pytest.raises(SinkError, match=r"SINK_WRITE_FAILED.*Epoch 0.*full"):
             stream.finalise(staged)
     stream.finalise(staged)
     assert read(out) == [(0, "a", 1)]
 
 
-def test_the_output_is_as_durable_as_the_checkpoint(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_output_is_as_durable_as_the_checkpoint(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(MODULE, "_sync", synced.append)
     for number, options in enumerate([None, {"fsync": "true"}]):

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -82,9 +83,7 @@ def test_overwrite_holds_the_newest_result(dsn: str, db: psycopg.Connection[Any]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_type_and_hostile_names(
-    dsn: str, db: psycopg.Connection[Any], new_stream: NewStream, mode: Any
-) -> None:
+def test_every_type_and_hostile_names(dsn: str, db: psycopg.Connection[Any], new_stream: NewStream, mode: Any) -> None:
     table = every_type()
     for name in [*HOSTILE_NAMES, "midstream_order"]:
         table = table.append_column(name, pa.array([1, None, 3]))
@@ -100,7 +99,7 @@ def test_every_type_and_hostile_names(
     assert len(found) == (6 if mode == "append" else 3)
     moment = datetime(2024, 2, 29, 23, 59, 59, 999999)
     assert found[0] == {
-        **{name: 1 for name in [*HOSTILE_NAMES, "midstream_order"]},
+        **dict.fromkeys([*HOSTILE_NAMES, "midstream_order"], 1),
         "bool": True,
         "tiny": -128,
         "small": 32767,
@@ -217,7 +216,7 @@ def test_two_drivers_finalise_the_same_epoch_at_once(
 def test_tables_made_by_several_at_once(dsn: str, db: psycopg.Connection[Any], new_stream: NewStream) -> None:
     streams = [new_stream(sink_to(dsn, "t"), sink_id=str(i)) for i in range(4)]
     in_parallel([stream.prepare for stream in streams])
-    in_parallel([lambda stream=stream: stream.write(0, rows(("a", 1))) for stream in streams])  # type: ignore[misc]
+    in_parallel([partial(stream.write, 0, rows(("a", 1))) for stream in streams])
     assert len(read(db)) == 4
 
 
@@ -249,7 +248,7 @@ def test_a_lost_answer_to_the_commit_does_not_write_twice(
 ) -> None:
     stream = new_stream(sink_to(dsn, "t")).prepare()
     commit = psycopg.Connection.commit
-    lost = []
+    lost: list[int] = []
 
     def losing(connection: psycopg.Connection[Any]) -> None:
         commit(connection)
@@ -270,9 +269,9 @@ def test_a_server_that_stays_away(
 ) -> None:
     monkeypatch.setattr(MODULE, "RETRY_WAITS", (0.0, 0.0))
     stream = new_stream(sink_to("postgresql://etl:s3cret@127.0.0.1:1/shop", "t"))
-    with pytest.raises(SinkError, match="SINK_UNREACHABLE.*etl@127.0.0.1:1/shop") as unreachable:
+    with pytest.raises(SinkError, match=r"SINK_UNREACHABLE.*etl@127.0.0.1:1/shop") as unreachable:
         stream.prepare()
-    with pytest.raises(SinkError, match="SINK_WRITE_FAILED.*Epoch 0") as failed:
+    with pytest.raises(SinkError, match=r"SINK_WRITE_FAILED.*Epoch 0") as failed:
         stream.write(0, rows(("a", 1)))
     for shown in (str(unreachable.value), str(failed.value), str(stream.sink.describe()), repr(stream.sink)):
         assert "s3cret" not in shown
@@ -338,7 +337,7 @@ def test_a_table_of_the_users_own(dsn: str, db: psycopg.Connection[Any], new_str
 
 def test_text_that_postgres_cannot_hold(dsn: str, db: psycopg.Connection[Any], new_stream: NewStream) -> None:
     stream = new_stream(sink_to(dsn, "t")).prepare()
-    with pytest.raises(SinkError, match="SINK_WRITE_FAILED.*Epoch 0.*0x00"):
+    with pytest.raises(SinkError, match=r"SINK_WRITE_FAILED.*Epoch 0.*0x00"):
         stream.write(0, rows(("a\x00b", 1)))
     assert read(db) == []
 
@@ -353,7 +352,7 @@ def test_a_schema_that_does_not_fit_names_the_columns(
     schema = pa.schema(
         [("k", pa.string()), ("n", pa.int64()), ("g", pa.int64()), ("l", pa.list_(pa.string())), ("new", pa.int8())]
     )
-    with pytest.raises(SinkError, match="SINK_SCHEMA_MISMATCH.*table t") as caught:
+    with pytest.raises(SinkError, match=r"SINK_SCHEMA_MISMATCH.*table t") as caught:
         new_stream(sink_to(dsn, "t"), schema=schema).prepare()
     for part in (
         "'k' is integer in the table and string",
@@ -399,7 +398,7 @@ def test_an_upsert_needs_its_unique_index(
 
 
 def test_modes_keys_and_names_are_checked(dsn: str, db: psycopg.Connection[Any], new_stream: NewStream) -> None:
-    with pytest.raises(SinkError, match="UNKNOWN_SINK_MODE.*'insert'"):
+    with pytest.raises(SinkError, match=r"UNKNOWN_SINK_MODE.*'insert'"):
         sink_to(dsn, "t", mode="insert")  # type: ignore[arg-type]
     with pytest.raises(SinkError, match="APPEND_OF_COMPLETE_RESULT"):
         new_stream(sink_to(dsn, "t", mode="append"), complete=True).prepare()
@@ -411,7 +410,7 @@ def test_modes_keys_and_names_are_checked(dsn: str, db: psycopg.Connection[Any],
         new_stream(sink_to(dsn, "t"), schema=pa.schema([("ü" * 32, pa.int64())])).prepare()
     with pytest.raises(SinkError, match="DUPLICATE_COLUMNS"):
         new_stream(sink_to(dsn, "t"), schema=pa.schema([("a", pa.int64()), ("a", pa.int64())])).prepare()
-    with pytest.raises(SinkError, match="UNSUPPORTED_COLUMN_TYPE.*PostgreSQL.*'x'"):
+    with pytest.raises(SinkError, match=r"UNSUPPORTED_COLUMN_TYPE.*PostgreSQL.*'x'"):
         new_stream(sink_to(dsn, "t"), schema=pa.schema([("x", pa.month_day_nano_interval())])).prepare()
     assert db.execute("SELECT to_regclass('t')").fetchone() == (None,)
 
@@ -430,7 +429,7 @@ def test_a_checkpoint_older_than_the_table_is_refused(
 ) -> None:
     stream = new_stream(sink_to(dsn, "t")).prepare()
     stream.write(5, rows(("a", 1)))
-    with pytest.raises(SinkError, match="SINK_AHEAD_OF_CHECKPOINT.*epoch 5.*come to 4"):
+    with pytest.raises(SinkError, match=r"SINK_AHEAD_OF_CHECKPOINT.*epoch 5.*come to 4"):
         stream.with_facts(last_epoch=4).prepare()
     stream.with_facts(last_epoch=5).prepare()
     new_stream(sink_to(dsn, "t"), checkpoint_id="new").with_facts(last_epoch=-1).prepare().write(0, rows(("b", 2)))

@@ -1,4 +1,4 @@
-"""A table of state over a real store, driven the way epochs and compactions drive it; and a plain dict to compare with."""
+"""A table of state over a real store, driven the way epochs and compactions drive it."""
 
 from __future__ import annotations
 

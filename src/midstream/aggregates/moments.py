@@ -56,7 +56,9 @@ class Moments(Partial):
             count = Lane.of(batch.column(self.count, pa.float64())).values[runs.order]
             squares = Lane.of(batch.column(self.variance, pa.float64())).values[runs.order] * count
         else:
-            count, squares = np.ones(len(runs.order)), np.zeros(len(runs.order))
+            count = np.ones(len(runs.order))
+            # Zero, but as in Spark not a number for infinities.
+            squares = mean.values[runs.order] - mean.values[runs.order]
         reduced = _reduce(runs, _Moments(count, mean.values[runs.order], squares))
         spread = (runs.lane(values).values for values in (reduced.count, reduced.mean, reduced.squares))
         return _Moments(*spread)

@@ -25,12 +25,8 @@ app = typer.Typer(no_args_is_help=True, help="Measure midstream against native S
 
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON.")]
 Check = Annotated[bool, typer.Option("--check", help="Exit 1 when a target is missed or a result is wrong.")]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Tiny sizes and no targets: does it run and count right?")
-]
-Dir = Annotated[
-    Path | None, typer.Option("--dir", help="Where checkpoints go meanwhile. Default: a temporary one.")
-]
+Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes and no targets: does it run and count right?")]
+Dir = Annotated[Path | None, typer.Option("--dir", help="Where checkpoints go meanwhile. Default: a temporary one.")]
 Memory = Annotated[str, typer.Option("--driver-memory", help="Heap of the JVM, as Spark writes sizes.")]
 
 
@@ -45,9 +41,7 @@ def keycount(
     ),
     fill_epochs: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Epochs in which every key gets its first row. Default: of up to 10 M rows."
-        ),
+        typer.Option(min=0, help="Epochs in which every key gets its first row. Default: of up to 10 M rows."),
     ] = None,
     json: Json = None,
     check: Check = False,
@@ -75,9 +69,7 @@ def stateful(
     rows_per_epoch: Annotated[int, typer.Option(min=1, help="Rows, each with its own key.")] = 20_000,
     large_epoch: Annotated[int, typer.Option(min=1, help="The same for midstream's second run.")] = 1_000_000,
     seconds: Annotated[float, typer.Option(min=0, help="How long each contender is measured.")] = 20,
-    peers: Annotated[
-        str, typer.Option(help=f"Of {', '.join(tws.PEERS)}, by comma.")
-    ] = stateful_bench.TARGET_PEER,
+    peers: Annotated[str, typer.Option(help=f"Of {', '.join(tws.PEERS)}, by comma.")] = stateful_bench.TARGET_PEER,
     json: Json = None,
     check: Check = False,
     quick: Quick = False,
@@ -101,9 +93,7 @@ def floor(
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each contender.")] = 4,
     epochs: Annotated[int, typer.Option(min=2, help="Epochs measured in a turn.")] = 30,
     warmup_epochs: Annotated[int, typer.Option(min=0, help="Epochs before the first turn is measured.")] = 40,
-    aggregate: Annotated[
-        bool, typer.Option("--aggregate", help="A count in place of a user function.")
-    ] = False,
+    aggregate: Annotated[bool, typer.Option("--aggregate", help="A count in place of a user function.")] = False,
     json: Json = None,
     check: Check = False,
     quick: Quick = False,

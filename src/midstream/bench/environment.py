@@ -21,9 +21,7 @@ class Environment:
     driver_memory: str = "10g"
 
     @contextmanager
-    def session(
-        self, name: str, conf: Mapping[str, str] | None = None
-    ) -> Iterator[tuple[SparkSession, Path]]:
+    def session(self, name: str, conf: Mapping[str, str] | None = None) -> Iterator[tuple[SparkSession, Path]]:
         """A session in a new JVM, and a directory for its files."""
         self.progress.phase(f"{name}: starting Spark")
         directory = self.directory / name

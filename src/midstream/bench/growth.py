@@ -42,10 +42,7 @@ def growth(options: GrowthOptions, environment: Environment) -> Report:
     progress = environment.progress
     measured: dict[str, Measurement] = {}
     with environment.session("growth") as (spark, directory):
-        sizes = {
-            f"midstream-{_short(keys)}-keys": random_keys(keys, options.rows_per_epoch)
-            for keys in options.keys
-        }
+        sizes = {f"midstream-{_short(keys)}-keys": random_keys(keys, options.rows_per_epoch) for keys in options.keys}
         starts: dict[str, Callable[[], Running]] = {}
         filled: dict[str, float | None] = {}
         for name, workload in sizes.items():
@@ -56,9 +53,7 @@ def growth(options: GrowthOptions, environment: Environment) -> Report:
             starts[name] = lambda ours=ours, workload=workload, place=place: ours.start(  # type: ignore[misc]
                 spark, workload, place, rows_per_epoch=options.rows_per_epoch, once=False
             )
-        rounds = take_turns(
-            starts, options.rounds, first=options.first, later=options.later, progress=progress
-        )
+        rounds = take_turns(starts, options.rounds, first=options.first, later=options.later, progress=progress)
         for name, workload in sizes.items():
             final = one_more_epoch(spark, Midstream(name=name), workload, directory / name, progress)
             measured[name] = replace(

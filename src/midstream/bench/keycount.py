@@ -57,9 +57,7 @@ def speedups(mine: Measurement, peers: Mapping[str, Measurement]) -> dict[str, f
     return {f"rows/s vs {name}": mine.rows_per_second / peer.rows_per_second for name, peer in peers.items()}
 
 
-def targets(
-    options: KeycountOptions, mine: Measurement, peers: Mapping[str, Measurement]
-) -> tuple[Target, ...]:
+def targets(options: KeycountOptions, mine: Measurement, peers: Mapping[str, Measurement]) -> tuple[Target, ...]:
     """The bounds that were set for large state and for small; none in between."""
     ratios = speedups(mine, peers)
     bounds = _bounds(options.keys, options.rows_per_epoch)

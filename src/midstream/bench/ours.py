@@ -22,9 +22,7 @@ def by_aggregate(keyed: ms.KeyedStream) -> ms.Stream:
 
 
 def by_function(keyed: ms.KeyedStream) -> ms.Stream:
-    return keyed.stateful(
-        "counts", count_rows, state="n bigint", output="key bigint, n bigint", parallelism=CORES
-    )
+    return keyed.stateful("counts", count_rows, state="n bigint", output="key bigint, n bigint", parallelism=CORES)
 
 
 def count_rows(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -44,9 +42,7 @@ class Midstream:
         self, spark: SparkSession, workload: Workload, directory: Path, *, rows_per_epoch: int, once: bool
     ) -> MidstreamRunning:
         values = ms.source("values", lambda spark: workload.stream(spark, rows_per_epoch))
-        flow = self.count(values.transform("keys", workload.with_key).key_by("key")).sink(
-            "out", ms.sinks.noop()
-        )
+        flow = self.count(values.transform("keys", workload.with_key).key_by("key")).sink("out", ms.sinks.noop())
         trigger = {"availableNow": True} if once else None
         run = flow.start(spark, checkpoint=str(directory / "checkpoint"), trigger=trigger)
         return MidstreamRunning(self.name, run, rows_per_epoch)
@@ -80,4 +76,5 @@ class MidstreamRunning:
         return self.progress.rows_until(self._run.epochs()[-1].epoch, self._rows_per_epoch)
 
     def counts(self) -> pa.Table:
-        return self._run.read_state("counts").select(["key", "n"])
+        # The state of an aggregate goes by the SQL of what is kept, here count(1).
+        return self._run.read_state("counts").rename_columns(["key", "n"])

@@ -100,9 +100,7 @@ def rows_per_second(rounds: Sequence[Sequence[EpochTiming]]) -> float:
 def wall_ms(epochs: Sequence[EpochTiming]) -> list[float]:
     """From the start of each epoch to the start of the next."""
     return [
-        (after.started - before.started) * 1000
-        for before, after in pairwise(epochs)
-        if after.epoch == before.epoch + 1
+        (after.started - before.started) * 1000 for before, after in pairwise(epochs) if after.epoch == before.epoch + 1
     ]
 
 

@@ -68,18 +68,14 @@ def run_trial(
     )
 
 
-def fill(
-    spark: SparkSession, contender: Contender, trial: Trial, directory: Path, progress: Progress
-) -> float | None:
+def fill(spark: SparkSession, contender: Contender, trial: Trial, directory: Path, progress: Progress) -> float | None:
     """Give every key its first row in a few large epochs; the seconds that took."""
     if not trial.fill_epochs:
         return None
     started = time.monotonic()
     rows = math.ceil(trial.workload.keys / trial.fill_epochs)
     for epoch in range(trial.fill_epochs):
-        progress.phase(
-            f"{contender.name}: filling {trial.workload.keys:,} keys ({epoch + 1}/{trial.fill_epochs})"
-        )
+        progress.phase(f"{contender.name}: filling {trial.workload.keys:,} keys ({epoch + 1}/{trial.fill_epochs})")
         running = contender.start(spark, trial.workload, directory, rows_per_epoch=rows, once=True)
         running.wait()
     return time.monotonic() - started

@@ -78,9 +78,7 @@ def require_packages() -> None:
     """PySpark does not ask for these packages, and fails for lack of them only deep in a worker."""
     for module, package in (("pandas", "pandas"), ("google.protobuf", "protobuf")):
         try:
-            found = find_spec(module) is not None and find_spec(
-                f"{module}.descriptor" if "." in module else module
-            )
+            found = find_spec(module) is not None and find_spec(f"{module}.descriptor" if "." in module else module)
         except ModuleNotFoundError:
             found = None
         if not found:

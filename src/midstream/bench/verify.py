@@ -28,9 +28,7 @@ def counts_are_right(
 
 def same_counts(counts: pa.Table, expected: pa.Table, keys: int) -> bool:
     """Whether two tables of `key` and `n`, keys from 0 to `keys` - 1, say the same in any order."""
-    return counts.num_rows == expected.num_rows and np.array_equal(
-        _by_key(counts, keys), _by_key(expected, keys)
-    )
+    return counts.num_rows == expected.num_rows and np.array_equal(_by_key(counts, keys), _by_key(expected, keys))
 
 
 def _by_key(counts: pa.Table, keys: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

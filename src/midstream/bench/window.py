@@ -41,9 +41,7 @@ def observe(
         on_poll()
         if measured:
             rate = rows_per_second([measured])
-            progress.note(
-                f"{len(measured)} epochs, last {measured[-1].duration_ms:.0f} ms, {rate:,.0f} rows/s"
-            )
+            progress.note(f"{len(measured)} epochs, last {measured[-1].duration_ms:.0f} ms, {rate:,.0f} rows/s")
     return measured
 
 

@@ -1,4 +1,4 @@
-"""One epoch as Spark DataFrames: the graph walked once, stateless steps left to Catalyst, keyed steps as state tasks."""
+"""One epoch as Spark DataFrames: stateless steps are left to Catalyst, keyed steps become state tasks."""
 
 from __future__ import annotations
 
@@ -147,6 +147,6 @@ class Dataflow:
             frame = before_exchange(frame.groupBy(*keys).agg(*(F.expr(sql) for sql in partials)))
         elif plan is not None:
             columns = [*keys, *plan.per_row_sql]
-        # One projection, one exchange: every DataFrame operation costs the driver a round trip to the JVM and an analysis.
+        # One projection, one exchange: every DataFrame operation costs a round trip to the JVM and an analysis.
         hashed = frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
         return hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))

@@ -1,7 +1,7 @@
 """Running epochs: read state N-1, run the DataFrames, commit manifest N, finalise the sinks.
 
-The manifest is the one commit point. Before it nothing is real; after it everything is, and what remains to be done (making
-staged files visible) is finished by whoever comes next.
+The manifest is the one commit point. Before it nothing is real; after it everything is, and what remains to be done
+(making staged files visible) is finished by whoever comes next.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from midstream.engine.dataflow import Dataflow, InputSchemas
 from midstream.engine.epochs import EpochReport, StepReport
 from midstream.engine.faults import reach
 from midstream.engine.preaggregation import PreAggregation
-from midstream.engine.reports import ConflictingReports, ReportBox
+from midstream.engine.reports import ConflictingReportsError, ReportBox
 from midstream.engine.sparklog import SparkLog
 from midstream.errors import CheckpointError
 from midstream.graph.steps import KeyedStep, SinkStep
@@ -121,13 +121,13 @@ class EpochRunner:
                 grouped=self._preaggregation.grouped,
                 send=self.box.send,
                 schemas=self._schemas,
-                # A conflict means a keyed step ran twice (lost shuffle files, a self-join): next time its output is kept.
+                # A conflict means a keyed step ran twice (lost shuffle files, a self-join): then its output is kept.
                 careful=attempt > 0,
             )
             flow.execute(batch)
             try:
                 return self.box.drain(run)
-            except ConflictingReports:
+            except ConflictingReportsError:
                 if attempt == _TRIES - 1:
                     raise
         raise AssertionError("unreachable")

@@ -1,4 +1,4 @@
-"""Named points of the commit that crash tests stop at. In production `reach` is a dictionary look-up that finds nothing."""
+"""Named points of the commit that crash tests stop at. In production `reach` is a look-up that finds nothing."""
 
 from __future__ import annotations
 

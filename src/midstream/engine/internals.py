@@ -40,8 +40,8 @@ def map_in_arrow(frame: DataFrame, function: Callable[..., Any], output: StructT
 def before_exchange(grouped: DataFrame) -> DataFrame:
     """The part of `groupBy(…).agg(…)` that runs before its exchange: partly aggregated rows, several a key.
 
-    The public API cannot ask for it, and with the exchange every epoch would shuffle twice. Where the physical plan is not
-    of the known shape (one buffer column a result, of its type), the whole aggregation is given back: slower, and right.
+    The public API cannot ask for it, and with the exchange every epoch would shuffle twice. Where the physical plan is
+    not of the known shape (one buffer column a result, of its type), all of it is given back: slower, and right.
     """
     exchange = _first_exchange(grouped._jdf.queryExecution().executedPlan())
     if exchange is None:

@@ -17,7 +17,7 @@ FORMAT = 1
 
 
 def record_plan(ledger: Ledger, compiled: Compiled, last: Manifest) -> int:
-    """The version of this pipeline in the checkpoint's plan log, written when it is new. Raises when it does not fit."""
+    """The version of this pipeline in the plan log, written when it is new. Raises when it does not fit."""
     known = sorted(item.path for item in ledger.store.list(PLANS))
     described = _describe(compiled)
     if known:

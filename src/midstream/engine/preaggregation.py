@@ -10,8 +10,8 @@ from midstream.task.report import TaskReport
 
 _BEGIN_AT = 2.0
 _END_AT = 1.4
-"""Rows for each row left. Aggregating costs Spark about a third of what a row costs on its way into the state task, so it
-pays from a reduction of 1.5 on; the gap between the two bounds keeps a step from flapping."""
+"""Rows for each row left. Aggregating costs Spark about a third of what a row costs on its way into the state task, so
+it pays from a reduction of 1.5 on; the gap between the two bounds keeps a step from flapping."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
 
 
-class ConflictingReports(Exception):
+class ConflictingReportsError(Exception):
     """Two attempts of one partition both delivered, with different content: which one downstream saw is unknown."""
 
 
@@ -56,7 +56,7 @@ def one_per_partition(reports: Iterable[TaskReport]) -> dict[str, list[TaskRepor
     for report in reports:
         other = chosen[report.step].setdefault(report.partition, report)
         if other is not report and _content(other) != _content(report):
-            raise ConflictingReports(f"partition {report.partition} of {report.step}")
+            raise ConflictingReportsError(f"partition {report.partition} of {report.step}")
     return {step: [by_partition[p] for p in sorted(by_partition)] for step, by_partition in chosen.items()}
 
 

@@ -33,7 +33,7 @@ from midstream.task.staging import StageTarget
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from midstream.graph.pipeline import Pipeline
 

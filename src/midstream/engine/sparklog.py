@@ -1,4 +1,4 @@
-"""Spark's own checkpoint (offset log, source logs): beside the manifests in a directory, or rebuilt from a remote store.
+"""Spark's own checkpoint (offset log, source logs): beside the manifests, or rebuilt from a remote store.
 
 Spark writes it through Hadoop's file systems, which a PySpark install has for local and shared directories only. For
 a remote store it lives in a local scratch directory; every manifest carries the epoch's offsets and names copies of the

@@ -77,8 +77,8 @@ class Pipeline:
     ) -> Run:
         """Run the pipeline; gives back a handle at once. Started again on its checkpoint, it goes on where it was.
 
-        `checkpoint` is a directory or `s3://bucket/prefix` (with `store_options` for endpoint and keys); `trigger` takes
-        what `DataStreamWriter.trigger` takes, as a dict; `retain_epochs` is how many past epochs stay readable.
+        `checkpoint` is a directory or `s3://bucket/prefix` (with `store_options` for endpoint and keys); `trigger`
+        takes what `DataStreamWriter.trigger` takes, as a dict; `retain_epochs` past epochs stay readable.
         """
         from midstream.engine.run import start
 

@@ -40,7 +40,7 @@ class Step:
     id: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
+        if not _ID.fullmatch(str(self.id)):
             raise GraphError.bad_id(self.id)
 
     @property

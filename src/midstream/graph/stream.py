@@ -180,6 +180,6 @@ class KeyedStream:
 
 
 def _parallelism(id: str, given: int | None) -> int | None:
-    if given is not None and (not isinstance(given, int) or not 1 <= given <= 4096):
+    if given is not None and given not in range(1, 4097):
         raise GraphError.bad_parallelism(id, given)
     return given

@@ -74,6 +74,4 @@ def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Arrow cannot group by lists and structs; their text can stand for them."""
     if not pa.types.is_nested(column.type):
         return column
-    return pa.chunked_array(
-        [pa.array([None if row is None else repr(row) for row in column.to_pylist()], pa.string())]
-    )
+    return pa.chunked_array([pa.array([None if row is None else repr(row) for row in column.to_pylist()], pa.string())])

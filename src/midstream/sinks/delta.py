@@ -214,9 +214,7 @@ class DeltaSink:
         from deltalake import write_deltalake
 
         schema = pa.schema(table.schema().to_arrow())
-        batches = (
-            delta_schema.fill_columns(batch, schema) for batch in read_batches(context.staging, staged.files)
-        )
+        batches = (delta_schema.fill_columns(batch, schema) for batch in read_batches(context.staging, staged.files))
         write_deltalake(
             table,
             pa.RecordBatchReader.from_batches(schema, batches),
@@ -230,9 +228,7 @@ class DeltaSink:
         keys = upsert_keys(self._keys, context)
         rows = read_table(context.staging, staged.files, relaxed_schema(context.schema))
         names = [_sql_name(name) for name in rows.column_names]
-        same_key = " AND ".join(
-            f"(target.{name} IS NOT DISTINCT FROM source.{name})" for name in map(_sql_name, keys)
-        )
+        same_key = " AND ".join(f"(target.{name} IS NOT DISTINCT FROM source.{name})" for name in map(_sql_name, keys))
         every_column = {name: f"source.{name}" for name in names}
         (
             table.merge(
@@ -255,9 +251,7 @@ class DeltaSink:
         """
         chosen = {file.path for file in staged.files} if keep else set()
         staging = context.staging
-        staging.delete(
-            [info.path for info in staging.list(epoch_folder(staged.epoch)) if info.path not in chosen]
-        )
+        staging.delete([info.path for info in staging.list(epoch_folder(staged.epoch)) if info.path not in chosen])
 
 
 def _app_id(context: SinkContext) -> str:

@@ -62,11 +62,7 @@ def takes_files(table: DeltaTable) -> bool:
     return not (
         table.metadata().partition_columns
         or any(not field.nullable for field in fields)
-        or any(
-            key.startswith(("delta.generationExpression", "delta.identity"))
-            for f in fields
-            for key in f.metadata
-        )
+        or any(key.startswith(("delta.generationExpression", "delta.identity")) for f in fields for key in f.metadata)
         or any(key.startswith("delta.constraints.") for key in configuration)
         or table.schema().invariants
         or configuration.get("delta.columnMapping.mode", "none") != "none"

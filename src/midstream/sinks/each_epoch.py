@@ -25,9 +25,7 @@ def for_each_epoch(function: Callable[[DataFrame, int], object]) -> EachEpochSin
     there. `rows` is a DataFrame over files, empty (with its schema) when the epoch has none; use it inside the call.
     """
     if not callable(function):
-        raise SinkError.bad_target(
-            "for_each_epoch", repr(function), "a function of a DataFrame and an epoch number"
-        )
+        raise SinkError.bad_target("for_each_epoch", repr(function), "a function of a DataFrame and an epoch number")
     return EachEpochSink(function)
 
 
@@ -53,9 +51,7 @@ class EachEpochSink:
         try:
             self._function(rows, staged.epoch)
         except Exception as error:
-            raise SinkError.function_failed(
-                context.sink_id, _where(self._function), staged.epoch, error
-            ) from error
+            raise SinkError.function_failed(context.sink_id, _where(self._function), staged.epoch, error) from error
 
 
 def _rows(context: SinkContext, staged: StagedEpoch) -> DataFrame:
@@ -68,7 +64,7 @@ def _rows(context: SinkContext, staged: StagedEpoch) -> DataFrame:
     # Spark reads TIME from files only when spark.sql.timeType.enabled is set, and it is not by default.
     if None in paths or any("time64" in str(field.type) for field in context.schema):
         table = read_table(context.staging, staged.files, context.schema)
-        return context.spark.createDataFrame(table, schema)  # type: ignore[no-any-return,call-overload]
+        return context.spark.createDataFrame(table, schema)
     return context.spark.read.schema(schema).parquet(*(_without_globs(str(path)) for path in paths))
 
 

@@ -39,9 +39,7 @@ RETRY_WAITS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 CONNECT_SECONDS = 10
 
 
-def postgres(
-    dsn: str, table: str, mode: PostgresMode | None = None, keys: Sequence[str] | None = None
-) -> PostgresSink:
+def postgres(dsn: str, table: str, mode: PostgresMode | None = None, keys: Sequence[str] | None = None) -> PostgresSink:
     """Write to a PostgreSQL table, made when missing (its column types: `midstream.sinks.postgres_types`).
 
     >>> postgres("postgresql://etl@db/shop", "totals", mode="upsert", keys=["customer"]).describe()["target"]
@@ -61,9 +59,7 @@ def postgres(
 
 
 class PostgresSink:
-    def __init__(
-        self, dsn: str, table: TableName, mode: PostgresMode | None, keys: tuple[str, ...] | None
-    ) -> None:
+    def __init__(self, dsn: str, table: TableName, mode: PostgresMode | None, keys: tuple[str, ...] | None) -> None:
         self._parameters = _parse(dsn)
         self._table = table
         self._mode = mode
@@ -110,9 +106,7 @@ class PostgresSink:
                 # Also when the answer to a commit got lost: the next attempt finds the epoch written.
                 lost = error
             except psycopg.Error as error:
-                raise SinkError.write_failed(
-                    self._target, staged.epoch, self._without_password(error)
-                ) from error
+                raise SinkError.write_failed(self._target, staged.epoch, self._without_password(error)) from error
         raise SinkError.write_failed(self._target, staged.epoch, self._without_password(lost)) from lost
 
     def _mode_for(self, context: SinkContext) -> PostgresMode:
@@ -122,19 +116,14 @@ class PostgresSink:
     def _epochs(self) -> Identifier:
         return self._table.sibling(EPOCHS).sql
 
-    def _prepare_tables(
-        self, connection: Connection[Any], context: SinkContext, keys: tuple[str, ...] | None
-    ) -> None:
+    def _prepare_tables(self, connection: Connection[Any], context: SinkContext, keys: tuple[str, ...] | None) -> None:
         from psycopg.sql import SQL
 
         # Two pipelines that start together must not both create a table.
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('midstream'))")
         if not read_columns(connection, self._table.sibling(EPOCHS)):
-            connection.execute(
-                SQL(
-                    "CREATE TABLE {} (checkpoint text, sink text, epoch bigint NOT NULL, PRIMARY KEY (checkpoint, sink))"
-                ).format(self._epochs)
-            )
+            columns_of_epochs = SQL("checkpoint text, sink text, epoch bigint NOT NULL, PRIMARY KEY (checkpoint, sink)")
+            connection.execute(SQL("CREATE TABLE {} ({})").format(self._epochs, columns_of_epochs))
         columns = read_columns(connection, self._table)
         if not columns:
             create_table(connection, self._table, context.schema, keys)
@@ -170,9 +159,7 @@ class PostgresSink:
         from psycopg.sql import SQL
 
         ours = (context.checkpoint_id, context.sink_id)
-        connection.execute(
-            SQL("INSERT INTO {} VALUES (%s, %s, -1) ON CONFLICT DO NOTHING").format(self._epochs), ours
-        )
+        connection.execute(SQL("INSERT INTO {} VALUES (%s, %s, -1) ON CONFLICT DO NOTHING").format(self._epochs), ours)
         row = connection.execute(
             SQL("SELECT epoch FROM {} WHERE checkpoint = %s AND sink = %s FOR UPDATE").format(self._epochs),
             ours,
@@ -229,16 +216,10 @@ class PostgresSink:
 
     @property
     def _target(self) -> str:
-        shown = {
-            name: value
-            for name, value in self._parameters.items()
-            if name in ("user", "host", "port", "dbname")
-        }
+        shown = {name: value for name, value in self._parameters.items() if name in ("user", "host", "port", "dbname")}
         user = f"{shown['user']}@" if "user" in shown else ""
         port = f":{shown['port']}" if "port" in shown else ""
-        return (
-            f"postgresql://{user}{shown.get('host', '')}{port}/{shown.get('dbname', '')}, table {self._table}"
-        )
+        return f"postgresql://{user}{shown.get('host', '')}{port}/{shown.get('dbname', '')}, table {self._table}"
 
     def _without_password(self, error: object) -> str:
         password = self._parameters.get("password")

@@ -89,9 +89,7 @@ def read_columns(connection: Connection[Any], name: TableName) -> dict[str, Colu
     return {row[0]: Column(*row) for row in rows}
 
 
-def create_table(
-    connection: Connection[Any], name: TableName, schema: pa.Schema, keys: Sequence[str] | None
-) -> None:
+def create_table(connection: Connection[Any], name: TableName, schema: pa.Schema, keys: Sequence[str] | None) -> None:
     """Make the table from the Arrow schema, with a unique index on the keys of an upsert."""
     from psycopg.sql import SQL, Identifier
 
@@ -100,7 +98,7 @@ def create_table(
         kind = column_type(field.type)
         if kind is None:
             raise SinkError.unsupported_type("PostgreSQL", field.name, field.type)
-        columns.append(SQL("{} {}").format(Identifier(field.name), SQL(kind)))  # type: ignore[arg-type]
+        columns.append(SQL("{} {}").format(Identifier(field.name), SQL(kind)))
     version = connection.info.server_version // 10_000
     if keys and version < NULLS_NOT_DISTINCT_SINCE:
         raise SinkError.old_postgres(version)
@@ -119,9 +117,7 @@ def check_columns(columns: dict[str, Column], schema: pa.Schema, name: TableName
         elif column.generated:
             problems.append(f"column '{field.name}' of the table is generated and cannot be written")
         elif not fits(field.type, column.type_name, column.category):
-            problems.append(
-                f"column '{field.name}' is {column.shown_type} in the table and {field.type} in the stream"
-            )
+            problems.append(f"column '{field.name}' is {column.shown_type} in the table and {field.type} in the stream")
     problems += [
         f"column '{column.name}' of the table is NOT NULL without a default and not in the stream"
         for column in columns.values()
@@ -139,9 +135,7 @@ def check_names(schema: pa.Schema) -> None:
         if len(column.encode()) > LONGEST_NAME
     ]
     if problems:
-        raise SinkError.schema_mismatch(
-            "PostgreSQL", problems, "rename the columns in a step before the sink."
-        )
+        raise SinkError.schema_mismatch("PostgreSQL", problems, "rename the columns in a step before the sink.")
 
 
 def check_unique_index(

@@ -68,9 +68,7 @@ def fits(kind: pa.DataType, type_name: str, category: str) -> bool:
 
 def to_csv(batch: pa.RecordBatch, type_names: list[str]) -> pa.Buffer:
     """The batch as COPY reads it in CSV format: null is nothing, an empty string is two quotes."""
-    columns = [
-        _to_text(column, type_name) for column, type_name in zip(batch.columns, type_names, strict=True)
-    ]
+    columns = [_to_text(column, type_name) for column, type_name in zip(batch.columns, type_names, strict=True)]
     output = pa.BufferOutputStream()
     table = pa.Table.from_arrays(columns, names=[str(i) for i in range(len(columns))])
     pyarrow.csv.write_csv(table, output, pyarrow.csv.WriteOptions(include_header=False))
@@ -82,13 +80,9 @@ def _to_text(column: pa.Array, type_name: str) -> pa.Array:
     kind = column.type
     if pa.types.is_nested(kind):
         render = _array_literal if _is_list(kind) and type_name.startswith("_") else _json_text
-        return pa.array(
-            [None if row is None else render(row, kind) for row in column.to_pylist()], pa.string()
-        )
+        return pa.array([None if row is None else render(row, kind) for row in column.to_pylist()], pa.string())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return pa.array(
-            [None if row is None else _scalar_text(row) for row in column.to_pylist()], pa.string()
-        )
+        return pa.array([None if row is None else _scalar_text(row) for row in column.to_pylist()], pa.string())
     if pa.types.is_duration(kind):
         return pc.binary_join_element_wise(column.cast(pa.int64()).cast(pa.string()), _UNITS[kind.unit], " ")
     if pa.types.is_timestamp(kind) and kind.tz:

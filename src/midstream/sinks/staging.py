@@ -43,6 +43,9 @@ class Folder:
     def delete(self, paths: Iterable[str]) -> None:
         self.store.delete([self._inside(path) for path in paths])
 
+    def sweep(self, older_than_seconds: float) -> int:
+        return self.store.sweep(older_than_seconds)
+
     def local_path(self, path: str) -> Path | None:
         return self.store.local_path(self._inside(path))
 

@@ -49,13 +49,9 @@ def _add_column(statistics: dict[str, Any], footer: pq.FileMetaData, leaf: int, 
 
 
 def _is_bounded(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_integer(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_timestamp(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-    )
+    types = pa.types
+    bounded = (types.is_integer, types.is_date, types.is_timestamp, types.is_string, types.is_large_string)
+    return any(is_kind(kind) for is_kind in bounded)
 
 
 def _to_json(value: Any, kind: pa.DataType) -> int | str | None:

@@ -12,6 +12,9 @@ from midstream.state.manifest import Manifest, manifest_path
 _NAME = re.compile(r"(?P<epoch>\d{12})-(?P<job>g(?P<generation>\d+)-[0-9a-f]+)?.*")
 """Files begin with the epoch they were written in; those of a compaction go on with the id of its job."""
 
+_ABANDONED_SECONDS = 3600.0
+"""The age at which a half-written file counts as left behind by a process that died."""
+
 _SWEEP_EVERY = 100
 """Epochs between listings of the whole store for orphans. Superseded files are known without a listing."""
 
@@ -26,6 +29,7 @@ class Collector:
 
     def recover(self, in_flight: Iterable[str] = ()) -> None:
         """At a start: learn what retained manifests need, and sweep what a crash left behind."""
+        self.ledger.store.sweep(_ABANDONED_SECONDS)
         for epoch in self.ledger.epochs():
             self._needed[epoch] = self.ledger.read(epoch).paths
         if self._needed:

@@ -111,7 +111,8 @@ class Compactor:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
-        assert self._worker.stdin and self._worker.stdout
+        assert self._worker.stdin
+        assert self._worker.stdout
         pickle.dump((self._store, job), self._worker.stdin)
         self._worker.stdin.flush()
         outcome: CompactionResult | MidstreamError = pickle.load(self._worker.stdout)

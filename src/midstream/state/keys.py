@@ -33,7 +33,7 @@ def _columns_equal(left: pa.Array, right: pa.Array) -> Mask:
             count=len(left),
         )
     if left.null_count == 0 and right.null_count == 0 and pa.types.is_integer(left.type):
-        return np.equal(left.to_numpy(zero_copy_only=False), right.to_numpy(zero_copy_only=False))
+        return np.asarray(left.to_numpy(zero_copy_only=False) == right.to_numpy(zero_copy_only=False))
     equal = pc.equal(left, right)
     if pa.types.is_floating(left.type):
         equal = pc.or_(equal, pc.and_(pc.is_nan(left), pc.is_nan(right)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from midstream.errors import CheckpointError
+from midstream.errors import CheckpointError, StoreError
 from midstream.state.manifest import (
     MANIFESTS,
     Driver,
@@ -50,7 +50,11 @@ class Ledger:
         generation = max(_generations(store), default=0) + 1
         while True:
             driver = Driver(generation, socket.gethostname(), os.getpid(), now())
-            if store.create(_driver_path(generation), json.dumps(asdict(driver)).encode()):
+            entry = json.dumps(asdict(driver)).encode()
+            if store.create(_driver_path(generation), entry):
+                if store.create(_driver_path(generation), entry):
+                    # Some S3 servers take the condition and ignore it. Every commit rests on it, so find out now.
+                    raise StoreError.no_atomic_create(store.url, "it created the same object twice")
                 return cls(store, identity["checkpoint_id"], driver)
             generation += 1
 

@@ -12,7 +12,7 @@ from midstream.state.hashspace import HashRange
 from midstream.state.keys import group_rows
 from midstream.state.ranges import drops_freely, expired
 from midstream.state.segment import DELETED, HASH, Segment
-from midstream.state.tables import Hashes, Mask, TableDelta, TableKind, TableSpec
+from midstream.state.tables import Hashes, Mask, Positions, TableDelta, TableKind, TableSpec
 
 PIECE_ROWS = 262_144
 """About how many rows of the largest source a merge holds at once: bounds memory whatever the table's size."""
@@ -143,9 +143,7 @@ def _merge(spec: TableSpec, pieces: Sequence[Piece], keep_deleted: bool) -> Piec
     return Piece(hashes[chosen], rows.take(pa.array(chosen)), kept if kept.any() else None)
 
 
-def _live_list_rows(
-    order: np.ndarray, sizes: np.ndarray, deleted: Mask, source_of: np.ndarray
-) -> np.ndarray:
+def _live_list_rows(order: Positions, sizes: Positions, deleted: Mask, source_of: Positions) -> Positions:
     """Rows of a list table that survive: those from the newest source with a tombstone on, per key."""
     group = np.repeat(np.arange(len(sizes)), sizes)
     cut = np.full(len(sizes), -1, dtype=np.int64)

@@ -20,4 +20,5 @@ def read_table(store: Store, manifest: Manifest, step: str, table: str | None = 
     if name not in tables:
         raise CheckpointError.no_such_state(f"table '{name}' of step '{step}'", ", ".join(tables))
     snapshot = PartitionSnapshot(store, tables, WHOLE)
-    return pa.concat_tables([tables[name].spec.schema.empty_table(), *snapshot.scan(name)], promote_options="permissive")
+    nothing = tables[name].spec.schema.empty_table()
+    return pa.concat_tables([nothing, *snapshot.scan(name)], promote_options="permissive")

@@ -65,6 +65,10 @@ class Store(Protocol):
         """Remove objects; those already gone are no error."""
         ...
 
+    def sweep(self, older_than_seconds: float) -> int:
+        """Remove what writers that died left half written, where a store can have such a thing."""
+        ...
+
     def local_path(self, path: str) -> Path | None:
         """Where the object lies as a file that can be memory-mapped, or None for a remote store."""
         ...

@@ -21,7 +21,7 @@ class TableWrite:
 
 @dataclass(frozen=True)
 class TaskReport:
-    """One attempt of one partition of one step. `run` is unique to one try of one epoch: late reports are told by it."""
+    """One attempt of one partition of one step. `run` names one try of one epoch: late reports are told by it."""
 
     run: str
     step: str

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from midstream.state.collector import Collector
+from midstream.state.compaction import CompactionPolicy, apply_compaction, plan_compaction, run_compaction
+from midstream.state.compactor import Compactor
+from midstream.state.directory import DirectoryStore
+from midstream.state.ledger import Ledger
+from midstream.state.manifest import Manifest, StepState
+from midstream.state.tables import TableKind
+from tests.state.model import Table, spec_of
+
+POLICY = CompactionPolicy(deltas=3, runs=3, dirty_ratio=0.5, file_bytes=1 << 20)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(DirectoryStore(tmp_path), spec_of(TableKind.VALUE), partitions=2, spread=50)
+
+
+def fill(table: Table, epochs: int, keys: int = 20) -> None:
+    for number in range(epochs):
+        table.write([((str(key), key), (number, "x")) for key in range(keys)])
+
+
+def settle(table: Table) -> int:
+    jobs = 0
+    while (job := plan_compaction("x", table.state, POLICY, generation=1)) is not None:
+        table.state = apply_compaction(table.state, run_compaction(table.store, job)) or table.state
+        jobs += 1
+    return jobs
+
+
+def test_segments_stay_few_however_many_epochs_there_are(table: Table) -> None:
+    most = 0
+    for _ in range(40):
+        fill(table, 1)
+        settle(table)
+        most = max(most, len({(s.epoch_from, s.epoch_to) for s in table.state.segments}))
+    assert most <= POLICY.deltas + POLICY.runs
+    assert len(table.scan()) == 20
+
+
+def test_nothing_is_done_for_too_little(table: Table) -> None:
+    fill(table, 2)
+    assert plan_compaction("x", table.state, POLICY, 1) is None
+
+
+def test_the_base_keeps_no_tombstones(table: Table) -> None:
+    fill(table, 3)
+    settle(table)
+    for _ in range(3):
+        table.write([((str(key), key), None) for key in range(20)])
+    settle(table)
+    assert table.scan() == []
+    assert sum(segment.rows for segment in table.state.segments) <= 20
+
+
+def test_a_merge_whose_inputs_are_gone_changes_nothing(table: Table) -> None:
+    fill(table, 3)
+    job = plan_compaction("x", table.state, POLICY, 1)
+    assert job is not None
+    result = run_compaction(table.store, job)
+    without = replace(table.state, segments=table.state.segments[1:])
+    assert apply_compaction(without, result) is None
+
+
+def test_expired_rows_are_reclaimed(table: Table) -> None:
+    fill(table, 3)
+    table.delete_below(15)
+    settle(table)
+    assert sum(segment.rows for segment in table.state.segments) == 5
+    table.delete_below(100)
+    assert table.state.segments == ()
+
+
+def test_a_process_merges_beside_the_stream(table: Table) -> None:
+    fill(table, 3)
+    compactor = Compactor(table.store, {"x": POLICY}, generation=1)
+    try:
+        steps = {"x": StepState(table.ranges, {"t": table.state})}
+        compactor.offer(steps)
+        assert compactor.in_flight()
+        deadline = time.monotonic() + 60
+        while not compactor.idle and time.monotonic() < deadline:
+            time.sleep(0.02)
+        merged = compactor.apply(steps)
+        assert not compactor.in_flight()
+    finally:
+        compactor.close()
+    table.state = merged["x"].tables["t"]
+    assert {segment.level for segment in table.state.segments} == {1}
+    assert len(table.scan()) == 20
+
+
+def test_a_worker_that_dies_costs_only_its_job(table: Table) -> None:
+    fill(table, 3)
+    compactor = Compactor(table.store, {"x": POLICY}, generation=1)
+    try:
+        steps = {"x": StepState(table.ranges, {"t": table.state})}
+        for _ in range(2):
+            compactor.offer(steps)
+            deadline = time.monotonic() + 60
+            while not compactor.idle and time.monotonic() < deadline:
+                if compactor._worker is not None and _ == 0:
+                    compactor._worker.kill()
+                time.sleep(0.01)
+        assert compactor.apply(steps)["x"].tables["t"].segments != ()
+    finally:
+        compactor.close()
+
+
+def committed(ledger: Ledger, table: Table, epoch: int) -> Manifest:
+    steps = {"x": StepState(table.ranges, {"t": table.state})}
+    manifest = replace(ledger.beginning(), epoch=epoch, steps=steps)
+    ledger.commit(manifest)
+    return manifest
+
+
+def test_retention_removes_old_epochs_and_what_only_they_needed(table: Table) -> None:
+    ledger = Ledger.open(table.store)
+    collector = Collector(ledger, retain=3)
+    for epoch in range(12):
+        fill(table, 1)
+        settle(table)
+        collector.committed(committed(ledger, table, epoch))
+    assert ledger.epochs() == [9, 10, 11]
+    needed = set().union(*(ledger.read(epoch).paths for epoch in ledger.epochs()))
+    assert {item.path for item in table.store.list("segments")} >= needed
+    swept = Collector(Ledger.open(table.store), retain=3)
+    swept.recover()
+    assert {item.path for item in table.store.list("segments")} == needed
+
+
+def test_a_sweep_spares_what_may_still_be_committed(table: Table) -> None:
+    ledger = Ledger.open(table.store)
+    fill(table, 1)
+    committed(ledger, table, 0)
+    spared = [
+        "segments/x/t/000000000001-00000-aa.seg",  # an epoch under way
+        "segments/x/t/000000000000-g000001-bb-00000.seg",  # a merge under way here
+        "segments/x/t/000000000000-g000002-cc-00000.seg",  # a merge of a driver that took over
+    ]
+    orphans = ["segments/x/t/000000000000-00000-dd.seg", "segments/x/t/000000000000-g000001-ee-00000.seg"]
+    for path in (*spared, *orphans):
+        table.store.put(path, b"x")
+    Collector(ledger, retain=3).recover(in_flight={"g000001-bb"})
+    left = {item.path for item in table.store.list("segments")}
+    assert left >= set(spared)
+    assert not left & set(orphans)
