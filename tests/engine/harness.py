@@ -54,9 +54,7 @@ class Inbox:
         return spark.read.schema(self.schema).parquet(str(self.directory))
 
 
-def run_available(
-    flow: ms.Pipeline, spark: SparkSession, checkpoint: str | os.PathLike[str], **options: Any
-) -> Run:
+def run_available(flow: ms.Pipeline, spark: SparkSession, checkpoint: str | os.PathLike[str], **options: Any) -> Run:
     """Run until everything the sources have is committed."""
     run = flow.start(spark, os.fspath(checkpoint), trigger=AVAILABLE_NOW, **options)
     assert run.await_termination(timeout=120)

@@ -389,3 +389,9 @@ def test_on_s3(s3_server: S3Server, tmp_path: Path) -> None:
         assert "secret" not in str(sink().describe())
     left = [info.path for info in open_store(s3_server.url("delta/append"), s3_server.options).list("")]
     assert len([path for path in left if path.startswith("midstream-")]) == 3
+
+
+def test_the_package_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SinkError, match=r"(?s)MISSING_PACKAGE.*deltalake.*midstream\[delta\]"):
+        delta("table")

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -445,7 +444,7 @@ def test_rights_are_missing(dsn: str, db: psycopg.Connection[Any], new_stream: N
     db.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
 
-def test_the_package_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_package_is_named_when_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(SinkError, match=r"(?s)MISSING_PACKAGE.*psycopg.*midstream\[postgres\]"):
         sink_to("postgresql://x/y", "t")

@@ -15,7 +15,7 @@ from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
 from midstream.engine.internals import before_exchange, map_in_arrow
 from midstream.engine.schemas import quoted, to_arrow
 from midstream.engine.sources import split_batch
-from midstream.graph.steps import KeyedStep, SinkStep, SourceStep, Step
+from midstream.graph.steps import AggregateStep, KeyedStep, OutputMode, SinkStep, SourceStep, Step
 from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
 from midstream.state.store import Store
@@ -92,10 +92,13 @@ class Dataflow:
         """A step several others read is computed once: a keyed one at once, so that its state task runs only once."""
         readers = [c for c in self.compiled.pipeline.consumers[step.id] if not self._is_fused(step, c)]
         if isinstance(step, KeyedStep) and not readers:
-            self._ends.append(frame)
+            if _is_complete(step):
+                frame.collect()
+            else:
+                self._ends.append(frame)
             return frame
         many = len(readers) > 1
-        if isinstance(step, KeyedStep) and (many or self.careful):
+        if isinstance(step, KeyedStep) and (many or self.careful or _is_complete(step)):
             frame = self._keep(frame)
             frame.count()
             return frame
@@ -133,6 +136,7 @@ class Dataflow:
             tables=state.tables,
             stage=tuple(self.targets[sink.id] for sink in fused),
             emit=emits,
+            complete=_is_complete(step),
             send=self.send,
         )
         return map_in_arrow(rows, task, keyed.output if emits else _NOTHING)
@@ -150,3 +154,8 @@ class Dataflow:
         # One projection, one exchange: every DataFrame operation costs a round trip to the JVM and an analysis.
         hashed = frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
         return hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))
+
+
+def _is_complete(step: Step) -> bool:
+    """Whether a keyed step gives its whole result each epoch. Its tasks then must be a job of their own."""
+    return isinstance(step, AggregateStep) and step.output_mode is OutputMode.COMPLETE

@@ -20,7 +20,7 @@ from midstream.engine.reports import ReportBox
 from midstream.engine.schemas import to_arrow
 from midstream.engine.sources import load_sources, tagged_union
 from midstream.engine.sparklog import SparkLog
-from midstream.errors import MidstreamError
+from midstream.errors import CheckpointError, MidstreamError
 from midstream.sinks.base import SinkContext
 from midstream.state.collector import Collector
 from midstream.state.compactor import Compactor
@@ -186,7 +186,14 @@ class Run:
 
     def read_state(self, step: str, table: str | None = None, epoch: int | None = None) -> pa.Table:
         """All rows of a keyed step's table, at the last or at any retained epoch."""
-        manifest = self._runner.last if epoch is None else self._ledger.read(epoch)
+        if epoch is None:
+            manifest = self._runner.last
+        else:
+            retained = self._ledger.epochs()
+            if epoch not in retained:
+                known = f"epochs {retained[0]} to {retained[-1]}" if retained else "none yet"
+                raise CheckpointError.no_such_state(f"epoch {epoch}", known)
+            manifest = self._ledger.read(epoch)
         return read_table(self._ledger.store, manifest, step, table)
 
     @property

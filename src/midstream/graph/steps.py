@@ -40,7 +40,8 @@ class Step:
     id: str
 
     def __post_init__(self) -> None:
-        if not _ID.fullmatch(str(self.id)):
+        given: object = self.id
+        if not isinstance(given, str) or not _ID.fullmatch(given):
             raise GraphError.bad_id(self.id)
 
     @property

@@ -23,6 +23,21 @@ def keys_equal(left: pa.Table | pa.RecordBatch, right: pa.Table | pa.RecordBatch
     return equal
 
 
+def keys_equal_at(
+    left: pa.Table | pa.RecordBatch, left_rows: Positions, right: pa.Table | pa.RecordBatch, right_rows: Positions
+) -> Mask:
+    """Like `keys_equal` for chosen rows of two tables; whole numbers are compared without a copy as a table."""
+    equal: Mask | None = None
+    for index in range(left.num_columns):
+        a, b = _flat(left.column(index)), _flat(right.column(index))
+        if pa.types.is_integer(a.type) and a.type == b.type and not a.null_count and not b.null_count:
+            same = np.asarray(a.to_numpy()[left_rows] == b.to_numpy()[right_rows])
+        else:
+            same = _columns_equal(a.take(pa.array(left_rows)), b.take(pa.array(right_rows)))
+        equal = same if equal is None else equal & same
+    return np.ones(len(left_rows), dtype=np.bool_) if equal is None else equal
+
+
 def _columns_equal(left: pa.Array, right: pa.Array) -> Mask:
     if left.type != right.type:
         right = right.cast(left.type)
@@ -89,19 +104,20 @@ def group_rows(hashes: Hashes, keys: pa.Table) -> Groups:
 
 
 def _stable_argsort(hashes: Hashes) -> Positions:
-    """Like `argsort(kind="stable")`, several times faster on random hashes: an unstable sort, then ties by position."""
-    order = np.argsort(hashes)
+    """Like `argsort(kind="stable")`, several times faster on random hashes.
+
+    The upper bits of each hash and the row's number share one integer, so that one sort of plain values does it; the few
+    rows whose hashes differ only in the lower bits are put right by a second sort of an almost sorted array.
+    """
+    bits = max(1, (len(hashes) - 1).bit_length())
+    numbers = np.int64((1 << bits) - 1)
+    packed = (hashes & ~numbers) | np.arange(len(hashes), dtype=np.int64)
+    packed.sort()
+    order = packed & numbers
     ordered = hashes[order]
-    new_run = ordered[1:] != ordered[:-1]
-    if new_run.all():
-        return order
-    runs = np.zeros(len(order), dtype=np.int64)
-    np.cumsum(new_run, out=runs[1:])
-    runs *= len(order)
-    tied = runs + order
-    tied.sort()
-    tied -= runs
-    return tied
+    if (ordered[1:] < ordered[:-1]).any():
+        order = order[np.argsort(ordered, kind="stable")]
+    return order
 
 
 def _separate_collisions(

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from midstream.state.gather import Gather
 from midstream.state.hashspace import HashRange
-from midstream.state.keys import keys_equal
+from midstream.state.keys import keys_equal_at
 from midstream.state.manifest import TableState
 from midstream.state.merge import Source, delta_source, merged_pieces, segment_source
 from midstream.state.ranges import expired, expiry_bound
@@ -119,18 +119,17 @@ def _matches(
         asked = np.arange(low, high, dtype=np.int64)
         rows = np.searchsorted(block.hashes, hashes[low:high], "left")
         while len(asked):
-            same = rows < len(block.hashes)
-            same[same] = block.hashes[rows[same]] == hashes[asked[same]]
-            if not same.all():
-                asked, rows = asked[same], rows[same]
-            if not len(asked):
-                break
+            # A hash greater than all lands past the end; the last row, looked at instead, has another hash.
+            same = np.flatnonzero(block.hashes[np.minimum(rows, len(block.hashes) - 1)] == hashes[asked])
+            asked, rows = asked[same], rows[same]
             equal = _same_keys(block, rows, spec, keys, pending[asked])
             if equal.all():
                 yield block, asked, rows
                 break
             yield block, asked[equal], rows[equal]
-            asked, rows = asked[~equal], rows[~equal] + 1  # another key with the same hash: look at the next row
+            # Another key with the same hash: look at the next row, if there is one.
+            more = ~equal & (rows + 1 < len(block.hashes))
+            asked, rows = asked[more], rows[more] + 1
 
 
 def _all_matches(
@@ -161,5 +160,4 @@ def _touched_blocks(segment: Segment, hashes: Hashes) -> Iterator[tuple[Block, i
 
 
 def _same_keys(block: Block, rows: Positions, spec: TableSpec, keys: pa.Table, asked: Positions) -> Mask:
-    stored = block.batch.select(spec.keys.names).take(pa.array(rows))
-    return keys_equal(keys.take(pa.array(asked)), stored)
+    return keys_equal_at(keys, asked, block.batch.select(spec.keys.names), rows)

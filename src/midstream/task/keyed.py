@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -46,14 +47,14 @@ class KeyedTask:
     tables: Mapping[str, TableState]
     stage: tuple[StageTarget, ...]
     emit: bool
+    complete: bool
     send: Callable[[TaskReport], None]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        partition = context.partitionId() if context is not None else 0
         rows = self._collect(batches)
+        if not rows.num_rows and not self.complete:
+            return
+        partition = self._partition(rows)
         started = time.perf_counter()
         fetched = process_cache().fetched_bytes
         attempt = uuid.uuid4().hex
@@ -94,6 +95,16 @@ class KeyedTask:
         rows = pa.Table.from_batches(held)
         # Spark marks timestamps with the session's time zone; state is kept in UTC, the same instants.
         return flatten(rows if rows.schema.equals(self.input) else rows.cast(self.input))
+
+    def _partition(self, rows: pa.Table) -> int:
+        """Which partition of its step this is: told by its rows, for Spark counts partitions of the whole stage, and steps
+        that are run together share one. A step with complete output has work without rows too, and runs alone."""
+        if rows.num_rows:
+            return bisect_right(self.ranges, rows.column(HASH_COLUMN)[0].as_py(), key=lambda r: r.start) - 1
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        return context.partitionId() if context is not None else 0
 
     def _groups(self, rows: pa.Table, partition: int) -> Groups:
         hashes = rows.column(HASH_COLUMN).to_numpy()

@@ -1,0 +1,265 @@
+"""A pipeline of several steps with a sink of each kind, its input, and an oracle that computes all of it without Spark.
+
+Every epoch reads one file of each source, so the oracle knows not only the end but what each epoch must have written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import midstream as ms
+from midstream.state.compaction import CompactionPolicy
+from midstream.state.ledger import committed_epochs, read_manifest
+from midstream.state.query import read_table
+from midstream.state.store import open_store
+
+ROWS = 60
+CUSTOMERS = [None, *(f"customer {number}" for number in range(40))]
+REGIONS = ["north", "south", "east", "west", None]
+COLUMNS = "seq bigint, customer string, region string, amount bigint"
+
+RUNNING = pa.schema([("region", pa.string()), ("seq", pa.int64()), ("position", pa.int64()), ("balance", pa.int64())])
+BALANCES = pa.schema([("region", pa.string()), ("entries", pa.int64()), ("balance", pa.int64())])
+
+SOURCES = ("orders", "refunds")
+SINKS = ("changed", "latest", "history", "calls", "sizes")
+_FIRST_FILE_AT = 1_700_000_000
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Where one run of the pipeline has its input, its checkpoint and its sinks."""
+
+    root: Path
+    dsn: str
+    schema: str
+    """The schema of the PostgreSQL database that is this run's own."""
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.root / "checkpoint")
+
+    def create(self) -> Shop:
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(f'CREATE SCHEMA "{self.schema}"')
+        for source in SOURCES:
+            (self.root / source).mkdir(parents=True)
+        (self.root / "calls").mkdir()
+        return self
+
+    def add_epochs(self, count: int) -> None:
+        """Input for some more epochs; the same rows whenever and wherever it is made."""
+        first = self.epochs
+        for epoch in range(first, first + count):
+            for source in SOURCES:
+                lines = [json.dumps(dict(zip(_names(), row, strict=True))) for row in rows_of(source, epoch)]
+                hidden = self.root / source / f".{epoch:05d}.json"
+                hidden.write_text("\n".join(lines))
+                # The file source goes by modification times, which two files written at once may share.
+                os.utime(hidden, (_FIRST_FILE_AT + epoch,) * 2)
+                hidden.rename(self.root / source / f"{epoch:05d}.json")
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs of input there are."""
+        return len(list((self.root / SOURCES[0]).glob("[0-9]*.json")))
+
+    def committed(self) -> int:
+        """The last committed epoch, -1 when there is none."""
+        return max(committed_epochs(open_store(self.checkpoint)), default=-1)
+
+    def flow(self, compaction: CompactionPolicy = CompactionPolicy(deltas=3, runs=2)) -> ms.Pipeline:  # noqa: B008
+        money = self._source("orders").union("money", self._source("refunds"))
+        totals = money.key_by("customer").aggregate(
+            "totals", n=F.count("*"), spent=F.sum("amount"), most=F.max("amount"), compaction=compaction
+        )
+        running = money.key_by("region").stateful(
+            "running",
+            _running(),
+            state="entries bigint, balance bigint",
+            output="region string, seq bigint, position bigint, balance bigint",
+            compaction=compaction,
+        )
+        parity = running.transform("parity", lambda df: df.selectExpr("seq % 7 AS bucket", "balance"))
+        sizes = parity.key_by("bucket").aggregate(
+            "buckets", n=F.count("*"), lowest=F.min("balance"), compaction=compaction
+        )
+        return ms.pipeline(
+            totals.sink("changed", ms.sinks.parquet(self.root / "changed")),
+            totals.sink("latest", ms.sinks.postgres(self.dsn, f"{self.schema}.latest", mode="upsert")),
+            running.sink("history", ms.sinks.delta(str(self.root / "history"))),
+            running.sink("calls", ms.sinks.for_each_epoch(_write_call(self.root / "calls"))),
+            sizes.sink("sizes", ms.sinks.postgres(self.dsn, f"{self.schema}.sizes", mode="append")),
+        )
+
+    def _source(self, id: str) -> ms.Stream:
+        directory = str(self.root / id)
+
+        def load(spark: SparkSession) -> DataFrame:
+            return spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).json(directory)
+
+        return ms.source(id, load)
+
+    def check(self) -> None:
+        """Compare state and every sink with the oracle: nothing lost, nothing twice."""
+        oracle = Oracle(self.epochs)
+        assert self.committed() == self.epochs - 1
+        assert self._state("totals") == oracle.totals
+        assert self._state("running") == oracle.balances
+        assert self._state("buckets") == oracle.buckets
+        assert self._changed() == oracle.changed
+        assert self._table("latest", "customer, n, spent, most") == Counter(oracle.latest)
+        assert self._history() == Counter(oracle.all_running)
+        assert self._calls() == {epoch: sorted(rows, key=repr) for epoch, rows in oracle.running.items()}
+        assert self._table("sizes", "bucket, n, lowest") == Counter(oracle.sizes)
+
+    def _state(self, step: str) -> dict[Any, Row]:
+        store = open_store(self.checkpoint)
+        table = read_table(store, read_manifest(store, self.committed()), step)
+        rows = [tuple(row.values()) for row in table.to_pylist()]
+        state = {row[0]: row[1:] for row in rows}
+        assert len(state) == len(rows), f"a key of {step} is there twice"
+        return state
+
+    def _changed(self) -> dict[int, dict[Any, Row]]:
+        found: dict[int, dict[Any, Row]] = {}
+        for folder in (self.root / "changed").glob("epoch=*"):
+            rows = [tuple(row.values()) for row in pq.read_table(folder, partitioning=None).to_pylist()]
+            epoch = found[int(folder.name.removeprefix("epoch="))] = {row[0]: row[1:] for row in rows}
+            assert len(epoch) == len(rows), f"a key is in {folder} twice"
+        return found
+
+    def _history(self) -> Counter[Row]:
+        table = pa.table(DeltaTable(str(self.root / "history")).to_pyarrow_table())
+        return Counter(tuple(row[name] for name in RUNNING.names) for row in table.to_pylist())
+
+    def _calls(self) -> dict[int, list[Row]]:
+        files = (self.root / "calls").glob("*.json")
+        return {
+            int(file.stem): sorted((tuple(row) for row in json.loads(file.read_text())), key=repr) for file in files
+        }
+
+    def _table(self, name: str, columns: str) -> Counter[Row]:
+        with psycopg.connect(self.dsn) as connection:
+            return Counter(connection.execute(f'SELECT {columns} FROM "{self.schema}".{name}').fetchall())
+
+
+def rows_of(source: str, epoch: int) -> list[Row]:
+    """The rows a source has for an epoch: seq, customer, region, amount."""
+    choose = random.Random(f"{source} {epoch}")
+    sign, parity = (1, 0) if source == "orders" else (-1, 1)
+    return [
+        (
+            2 * (epoch * ROWS + number) + parity,
+            choose.choice(CUSTOMERS),
+            choose.choice(REGIONS),
+            sign * choose.randint(1, 10_000),
+        )
+        for number in range(ROWS)
+    ]
+
+
+@dataclass
+class Oracle:
+    """What the pipeline must have done after some epochs: plain loops over the input."""
+
+    epochs: int
+    totals: dict[Any, Row] = field(default_factory=dict)
+    balances: dict[Any, Row] = field(default_factory=dict)
+    buckets: dict[Any, Row] = field(default_factory=dict)
+    changed: dict[int, dict[Any, Row]] = field(default_factory=dict)
+    running: dict[int, list[Row]] = field(default_factory=dict)
+    sizes: list[Row] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for epoch in range(self.epochs):
+            self._add(epoch, sorted(row for source in SOURCES for row in rows_of(source, epoch)))
+
+    def _add(self, epoch: int, rows: list[Row]) -> None:
+        changed: set[Any] = set()
+        touched: set[int] = set()
+        self.running[epoch] = []
+        for seq, customer, region, amount in rows:
+            n, spent, most = self.totals.get(customer, (0, 0, amount))
+            self.totals[customer] = n + 1, spent + amount, max(most, amount)
+            changed.add(customer)
+            entries, balance = self.balances.get(region, (0, 0))
+            self.balances[region] = entries + 1, balance + amount
+            self.running[epoch].append((region, seq, entries + 1, balance + amount))
+            count, lowest = self.buckets.get(seq % 7, (0, balance + amount))
+            self.buckets[seq % 7] = count + 1, min(lowest, balance + amount)
+            touched.add(seq % 7)
+        self.changed[epoch] = {customer: self.totals[customer] for customer in changed}
+        self.sizes += [(bucket, *self.buckets[bucket]) for bucket in touched]
+
+    @property
+    def latest(self) -> list[Row]:
+        return [(customer, *values) for customer, values in self.totals.items()]
+
+    @cached_property
+    def all_running(self) -> list[Row]:
+        return [row for rows in self.running.values() for row in rows]
+
+
+def _names() -> list[str]:
+    return [column.split()[0] for column in COLUMNS.split(", ")]
+
+
+def _running() -> Callable[..., Any]:
+    # A closure, so that workers get it by value and need not be able to import the tests.
+    running_schema, balances_schema = RUNNING, BALANCES
+
+    def running(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+        balances = {row["region"]: (row["entries"], row["balance"]) for row in state.to_pylist()}
+        output = []
+        for row in sorted(rows.to_pylist(), key=lambda row: row["seq"]):
+            entries, balance = balances.get(row["region"], (0, 0))
+            entries, balance = balances[row["region"]] = entries + 1, balance + row["amount"]
+            output.append({"region": row["region"], "seq": row["seq"], "position": entries, "balance": balance})
+        kept = [{"region": region, "entries": n, "balance": balance} for region, (n, balance) in balances.items()]
+        return pa.Table.from_pylist(output, running_schema), pa.Table.from_pylist(kept, balances_schema)
+
+    return running
+
+
+def _write_call(directory: Path) -> Callable[[DataFrame, int], None]:
+    def write_call(rows: DataFrame, epoch: int) -> None:
+        content = json.dumps(sorted((tuple(row) for row in rows.select(RUNNING.names).collect()), key=repr))
+        target = directory / f"{epoch}.json"
+        # Called again with an epoch, it must be given the same rows.
+        assert not target.exists() or target.read_text() == content, f"epoch {epoch} came with other rows"
+        half = directory / f".{epoch}.half"
+        half.write_text(content)
+        half.rename(target)
+
+    return write_call
+
+
+def segments_on_disk(checkpoint: str) -> set[str]:
+    return {item.path for item in open_store(checkpoint).list("segments")}
+
+
+def segments_needed(checkpoint: str) -> set[str]:
+    store = open_store(checkpoint)
+    return set().union(*(read_manifest(store, epoch).paths for epoch in committed_epochs(store)))
+
+
+def lines_of(text: str) -> Iterator[str]:
+    yield from (line for line in text.splitlines() if line.strip())

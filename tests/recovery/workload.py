@@ -1,0 +1,79 @@
+"""The driver program that crash tests start and kill: the pipeline of `orders.py`, run until its input is used up.
+
+`python -m tests.recovery.workload '<json>'`; what became of it is written to the file `result`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from midstream.engine.faults import die, set_fault
+from midstream.errors import MidstreamError
+from tests.recovery.orders import Shop
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a driver is told to do."""
+
+    root: str
+    dsn: str
+    schema: str
+    result: str
+    master: str = "local[2]"
+    settings: dict[str, str] = field(default_factory=dict)
+    die_at: str | None = None
+    """A point of the commit, and how often it is passed before the process ends there: `committed:2`."""
+    until_epoch: int | None = None
+    """Wait until this epoch is committed, by whomever; without, until the input is used up."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def session(master: str, settings: dict[str, str]) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("midstream-recovery")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        # These JVMs live for seconds: what the second compiler would win never comes back.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    )
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main(orders: Orders) -> None:
+    shop = Shop(Path(orders.root), orders.dsn, orders.schema)
+    spark = session(orders.master, orders.settings)
+    if orders.die_at:
+        point, _, passes = orders.die_at.rpartition(":")
+        left = iter(range(int(passes)))
+        set_fault(point, lambda: die() if next(left, None) is None else None)
+    result: dict[str, object] = {"pid": os.getpid()}
+    try:
+        run = shop.flow().start(spark, shop.checkpoint, retain_epochs=5)
+        run.process_available()
+        run.stop()
+        result["ended"] = "finished"
+        result["first_epochs"] = [report.epoch for report in run.epochs()][:1]
+    except MidstreamError as error:
+        result |= {"ended": "failed", "class": error.error_class, "message": error.message, "hint": error.hint}
+    Path(orders.result).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(Orders(**json.loads(sys.argv[1])))
