@@ -522,9 +522,7 @@ class SinkError(MidstreamError):
 
     @classmethod
     def schema_mismatch(cls, target: str, problems: Iterable[str], hint: str) -> SinkError:
-        return cls(
-            "SINK_SCHEMA_MISMATCH", f"The stream does not fit {target}: {'; '.join(problems)}.", hint=hint
-        )
+        return cls("SINK_SCHEMA_MISMATCH", f"The stream does not fit {target}: {'; '.join(problems)}.", hint=hint)
 
     @classmethod
     def no_keys(cls, sink_id: str) -> SinkError:
@@ -610,7 +608,7 @@ class SinkError(MidstreamError):
         return cls(
             "SINK_WRITE_FAILED",
             f"Epoch {epoch} could not be written to {target}: {_sentence(cause)}",
-            hint="remove the cause and start again: the epoch is committed and will be written once, not computed anew.",
+            hint="remove the cause and start again: the epoch is committed and will be written, not computed anew.",
         )
 
     @classmethod

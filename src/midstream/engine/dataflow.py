@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
-from midstream.engine.internals import before_exchange, map_in_arrow
+from midstream.engine.internals import before_exchange, map_in_arrow, run_job
 from midstream.engine.schemas import quoted, to_arrow
 from midstream.engine.sources import split_batch
 from midstream.graph.steps import AggregateStep, KeyedStep, OutputMode, SinkStep, SourceStep, Step
@@ -66,7 +66,7 @@ class Dataflow:
         try:
             self._build(batch)
             if self._ends:
-                reduce(lambda a, b: a.union(b), self._ends).collect()
+                run_job(reduce(lambda a, b: a.union(b), self._ends))
         finally:
             for frame in self._kept:
                 frame.unpersist()

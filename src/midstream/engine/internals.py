@@ -37,6 +37,11 @@ def map_in_arrow(frame: DataFrame, function: Callable[..., Any], output: StructT
     return type(frame)(frame._jdf.mapInArrow(udf()._jc, False, None), frame.sparkSession)
 
 
+def run_job(frame: DataFrame) -> None:
+    """Compute a DataFrame for its side effects. `collect()` would also describe the plan for a page nobody opens."""
+    frame._jdf.queryExecution().toRdd().count()
+
+
 def before_exchange(grouped: DataFrame) -> DataFrame:
     """The part of `groupBy(…).agg(…)` that runs before its exchange: partly aggregated rows, several a key.
 

@@ -14,6 +14,10 @@ _END_AT = 1.4
 it pays from a reduction of 1.5 on; the gap between the two bounds keeps a step from flapping."""
 
 
+_WORTH_PLANNING = 20_000
+"""Rows an epoch below which planning the aggregation costs more than it saves."""
+
+
 @dataclass
 class PreAggregation:
     """Remembers per step whether its rows are aggregated before the exchange."""
@@ -24,7 +28,7 @@ class PreAggregation:
     def __post_init__(self) -> None:
         for id_, keyed in self.compiled.keyed.items():
             if keyed.aggregates is not None:
-                self.grouped[id_] = keyed.aggregates.supports_grouped
+                self.grouped[id_] = False
 
     def observe(self, reports: Mapping[str, list[TaskReport]]) -> None:
         for id_, keyed in self.compiled.keyed.items():
@@ -35,4 +39,4 @@ class PreAggregation:
             left = sum(report.arrived if self.grouped[id_] else report.groups for report in of_step)
             if left:
                 bound = _END_AT if self.grouped[id_] else _BEGIN_AT
-                self.grouped[id_] = rows / left >= bound
+                self.grouped[id_] = rows >= _WORTH_PLANNING and rows / left >= bound
