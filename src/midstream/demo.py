@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +32,9 @@ from midstream.engine.run import Run
 CUSTOMERS = 50_000
 EPOCHS_ONCE = 20
 TRIGGER = {"processingTime": "500 milliseconds"}
+PLAIN_SECONDS = 2.0
+"""Between two lines where there is no terminal for the live display."""
+
 SPARK_LINE = "▁▂▃▄▅▆▇█"
 
 ORDERS = f"""
@@ -55,12 +62,11 @@ def demo(
     directory = (dir or Path(tempfile.mkdtemp(prefix="midstream-demo-"))).resolve()
     directory.mkdir(parents=True, exist_ok=True)
     console.print(f"Parquet output in {directory / 'totals'}", highlight=False, soft_wrap=True)
-    with spark_session(directory, driver_memory="2g") as spark:
-        run = pipeline(rows_per_epoch, directory / "totals").start(
-            spark, checkpoint=str(directory / "checkpoint"), trigger=TRIGGER
-        )
+    with spark_session(directory, driver_memory="2g") as spark, ctrl_c() as stop:
+        flow = pipeline(rows_per_epoch, directory / "totals")
+        run = flow.start(spark, checkpoint=str(directory / "checkpoint"), trigger=TRIGGER)
         progress = QueryProgress(run.query)
-        watch(run, EPOCHS_ONCE if once else None, console)
+        watch(run, EPOCHS_ONCE if once else None, stop, console)
         verified = verify(spark, run, progress, rows_per_epoch, directory, console)
     if not verified:
         raise typer.Exit(1)
@@ -78,28 +84,43 @@ def pipeline(rows_per_epoch: int, output: Path) -> ms.Pipeline:
     return totals.sink("out", ms.sinks.parquet(output))
 
 
-def watch(run: Run, epochs: int | None, console: Console) -> None:
-    """Show the run until it has done `epochs`, or until Ctrl-C, and stop it at the end of an epoch."""
+@contextmanager
+def ctrl_c() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets: an exception in the midst of a call to the JVM would leave it broken."""
+    pressed = threading.Event()
+    before = signal.getsignal(signal.SIGINT)
+
+    def press(*_: object) -> None:
+        pressed.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def watch(run: Run, epochs: int | None, stop: threading.Event, console: Console) -> None:
+    """Show the run until it has done `epochs`, or until told to stop, and end it after the epoch under way."""
     shown = Display()
-    live = Live(shown.render(), console=console, refresh_per_second=8, transient=False)
+    live = Live(shown.render(), console=console, refresh_per_second=8)
     if console.is_terminal:
         live.start()
     printed = time.monotonic()
     try:
-        while run.status in ("starting", "running"):
-            time.sleep(0.1)
+        while run.status in ("starting", "running") and not stop.wait(0.1):
             shown.take(run.epochs())
             if console.is_terminal:
                 live.update(shown.render())
-            elif shown.epochs and time.monotonic() - printed >= 2:
+            elif shown.epochs and time.monotonic() - printed >= PLAIN_SECONDS:
                 printed = time.monotonic()
                 console.print(shown.line(), highlight=False, soft_wrap=True)
             if epochs is not None and len(shown.epochs) >= epochs:
                 break
-    except KeyboardInterrupt:
-        console.print("stopping at the end of this epoch")
     finally:
         live.stop()
+        console.print("stopping at the end of this epoch", style="dim")
         run.stop()
     if run.exception is not None:
         raise run.exception

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
@@ -17,9 +18,10 @@ class MidstreamError(Exception):
 
     def __init__(self, error_class: str, message: str, *, hint: str | None = None) -> None:
         self.error_class = error_class
-        self.message = message
+        # Causes of other libraries come with blank lines, which set off the hint here.
+        self.message = re.sub(r"\n\s*\n", "\n", message)
         self.hint = hint
-        super().__init__(error_class, message)
+        super().__init__(error_class, self.message)
 
     def __str__(self) -> str:
         text = f"[{self.error_class}] {self.message}"
@@ -317,7 +319,15 @@ class CheckpointError(MidstreamError):
         return cls(
             "DAMAGED_MANIFEST",
             f"The manifest {path} cannot be read: {type(cause).__name__}: {cause}.",
-            hint="restore this file from a copy, or remove it to go back to the epoch before.",
+            hint="restore this file from a copy; nothing was changed.",
+        )
+
+    @classmethod
+    def damaged_file(cls, path: str, cause: Exception) -> CheckpointError:
+        return cls(
+            "DAMAGED_CHECKPOINT",
+            f"{path} of the checkpoint cannot be read: {type(cause).__name__}: {cause}.",
+            hint="restore this file from a copy; nothing was changed.",
         )
 
     @classmethod
@@ -343,6 +353,14 @@ class CheckpointError(MidstreamError):
             "EPOCH_GAP",
             f"Spark asks for epoch {given}, but the last committed epoch is {last}.",
             hint="Spark's offset log (the spark/ folder) and the manifests belong together: restore both or neither.",
+        )
+
+    @classmethod
+    def other_spark_log(cls, directory: object, found: str, last: int) -> CheckpointError:
+        return cls(
+            "EPOCH_GAP",
+            f"The last committed epoch is {last}, but Spark's log in {directory} {found}.",
+            hint="Spark's log (the spark/ folder) and the manifests belong together: restore both or neither.",
         )
 
     @classmethod
@@ -394,6 +412,15 @@ class UserFunctionError(MidstreamError):
         )
 
     @classmethod
+    def not_deterministic(cls, step: str, partition: int) -> UserFunctionError:
+        return cls(
+            "NOT_DETERMINISTIC",
+            f"Partition {partition} of step '{step}' was run more than once and gave different results each time.",
+            hint="let it and the steps before it depend on nothing but their rows: no clock, no random numbers, no"
+            " order of arrival. The epoch was not committed.",
+        )
+
+    @classmethod
     def fold_raised(cls, name: str, function: str, where: str, given: str, cause: Exception) -> UserFunctionError:
         return cls(
             "FOLD_FAILED",
@@ -417,6 +444,22 @@ class UserFunctionError(MidstreamError):
             "ARITHMETIC_OVERFLOW",
             f"{name} of key {key} no longer fits {type_}.",
             hint="sum a wider type: CAST(… AS DECIMAL(38, 0)) or CAST(… AS DOUBLE). The epoch was not committed.",
+        )
+
+
+class EpochError(MidstreamError):
+    """An epoch could not be run."""
+
+    @classmethod
+    def failed(cls, cause: str) -> EpochError:
+        return cls("EPOCH_FAILED", cause, hint="remove the cause and start again: an epoch not committed is run once more.")
+
+    @classmethod
+    def step_left_out(cls, step: str, found: int, wanted: int) -> EpochError:
+        return cls(
+            "STEP_LEFT_OUT",
+            f"Spark ran {found} of the {wanted} partitions of step '{step}', so part of its state would be missing.",
+            hint="this is a defect of midstream; please report it with the pipeline. The epoch was not committed.",
         )
 
 

@@ -42,7 +42,7 @@ def test_stateful_counts_right_and_compares(tmp_path: Path) -> None:
     pytest.importorskip("google.protobuf.descriptor")
     report = bench(tmp_path, "stateful")
 
-    assert set(report["ours"]) == {"midstream", "midstream-large-epochs"}
+    assert set(report["ours"]) == {"midstream", "midstream-large"}
     assert set(report["peers"]) == {"spark-tws-pandas"}
     assert all(figures["correct"] for figures in (*report["ours"].values(), *report["peers"].values()))
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 import midstream as ms
+from midstream.engine.preaggregation import PreAggregation
 from midstream.engine.run import Run
 from midstream.engine.schemas import to_arrow
 
@@ -61,6 +65,29 @@ def run_available(flow: ms.Pipeline, spark: SparkSession, checkpoint: str | os.P
     return run
 
 
+@contextmanager
+def preaggregated(in_epoch: Callable[[int], bool]) -> Iterator[None]:
+    """Decide by epoch, instead of by the rows seen, whether aggregates begin before the exchange."""
+
+    class Forced(PreAggregation):
+        def __post_init__(self) -> None:
+            self.seen = 0
+            self._decide()
+
+        def observe(self, reports: object) -> None:
+            self.seen += 1
+            self._decide()
+
+        def _decide(self) -> None:
+            for id_, keyed in self.compiled.keyed.items():
+                if keyed.aggregates is not None:
+                    self.grouped[id_] = keyed.aggregates.supports_grouped and in_epoch(self.seen)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("midstream.engine.epoch.PreAggregation", Forced)
+        yield
+
+
 def latest(rows: Iterable[Mapping[str, Any]], *keys: str) -> dict[Any, dict[str, Any]]:
     """Of the changed rows of many epochs the newest of each key: the result as it stands now."""
     by_key = {}
@@ -73,13 +100,24 @@ def latest(rows: Iterable[Mapping[str, Any]], *keys: str) -> dict[Any, dict[str,
 def canonical(table: pa.Table | DataFrame) -> list[Any]:
     """Rows as comparable values in a fixed order, whichever side they come from."""
     arrow = table if isinstance(table, pa.Table) else table.toArrow()
-    return sorted((hashable(row) for row in arrow.to_pylist()), key=repr)
+    return canonical_rows(arrow.to_pylist())
+
+
+def canonical_rows(rows: Iterable[Mapping[str, Any]]) -> list[Any]:
+    return sorted((hashable(row) for row in rows), key=repr)
+
+
+def as_it_stands(sink: ms.sinks.MemorySink, *keys: str) -> list[Any]:
+    """What the changed rows of all epochs add up to, comparable with a batch result."""
+    return canonical_rows(latest(sink.to_pylist(), *keys).values())
 
 
 def hashable(value: Any) -> Any:
-    """A value with equality as SQL groups by it: NaN equals NaN, and -0.0 is 0.0."""
+    """A value with equality as SQL groups by it: NaN equals NaN, -0.0 is 0.0, instants have no zone."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
     if isinstance(value, Mapping):
         return tuple((name, hashable(item)) for name, item in value.items())
     if isinstance(value, list | tuple):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import midstream as ms
 from midstream.errors import GraphError
-from tests.engine.harness import Inbox, canonical, latest, run_available
+from tests.engine.harness import Inbox, as_it_stands, canonical, latest, run_available
 
 EVENTS = "k string, v bigint"
 
@@ -27,10 +27,6 @@ def events(inbox: Callable[..., Inbox]) -> Inbox:
     return events
 
 
-def as_it_stands(sink: ms.sinks.MemorySink, *keys: str) -> list[object]:
-    return canonical(pa.Table.from_pylist(list(latest(sink.to_pylist(), *keys).values())))
-
-
 def test_several_sources_of_different_schemas_are_one_query(
     spark: SparkSession, tmp_path: Path, inbox: Callable[..., Inbox]
 ) -> None:
@@ -39,9 +35,9 @@ def test_several_sources_of_different_schemas_are_one_query(
     people = inbox("name string", "people")
     clicks.add(("u", {"path": "/", "depth": 0}, None), ("w", {"path": "/x", "depth": 1}, None))
     clicks.add(("u", {"path": "/y", "depth": None}, None))
-    buys.add(("u", "1.50", [1, 2]))
-    buys.add((None, "2.50", None))
-    buys.add(("u", "3.00", []))
+    buys.add(("u", Decimal("1.50"), [1, 2]))
+    buys.add((None, Decimal("2.50"), None))
+    buys.add(("u", Decimal("3.00"), []))
     people.add(("u",), ("w",))
     sinks = {name: ms.sinks.memory() for name in ("clicks", "buys", "people")}
     flow = ms.pipeline(

@@ -24,7 +24,7 @@ from midstream.aggregates.sums import DecimalSum, Sum
 from midstream.errors import GraphError
 from midstream.state.tables import TableKind, TableSpec
 
-_COMPARES_VALUES = ("min", "max", "collect_set", "count")
+_COMPARES_VALUES = ("min", "max", "collect_set")
 
 
 @dataclass
@@ -83,9 +83,7 @@ class Builder:
         call = _over(f"count({', '.join(nullable) or 1})", spec.filter)
         conditions = [f"({text}) IS NOT NULL" for text in nullable]
         counted = " AND ".join([*conditions, f"({spec.filter})"] if spec.filter else conditions)
-        return Tally(
-            self._share(call, lambda name: Count(name, self.shipment.add(call, _if("TRUE", counted))))
-        )
+        return Tally(self._share(call, lambda name: Count(name, self.shipment.add(call, _if("TRUE", counted)))))
 
     def _sum(self, argument: Typed, result: Typed, condition: str | None) -> tuple[str, Shipped]:
         call = _over(f"sum({argument.sql})", condition)
@@ -100,9 +98,7 @@ class Builder:
             return Mean(sum_, self._rows(), result.type)
         call = _over(f"count({argument.sql})", condition)
         # Row by row the summed column tells by its nulls which rows count: nothing more has to travel.
-        count = self._share(
-            call, lambda name: Count(name, Shipped(self.shipment.over_group(call), shipped.per_row))
-        )
+        count = self._share(call, lambda name: Count(name, Shipped(self.shipment.over_group(call), shipped.per_row)))
         return Mean(sum_, count, result.type)
 
     def _extreme(self, function: str, argument: Typed, condition: str | None) -> Finish:
@@ -175,7 +171,7 @@ class Builder:
 
         # A fold is known by its name: its function may be replaced while the accumulators stay.
         column = self._share(f"fold {spec.name}", make)
-        return FoldResult(column, spec.name, fold, aggregate.result.type) if fold.finish else Same(column)
+        return FoldResult(column, spec.name, fold, aggregate.result.type)
 
 
 DOUBLE = Typed("", pa.float64(), "double")
@@ -228,7 +224,7 @@ def _check_types(aggregate: Analysed) -> None:
             raise GraphError.bad_aggregate(
                 spec.name, f"is of {typed.sql}, which has no type", "cast it to the type it should have."
             )
-        if "collate" in typed.sql_type and (spec.function in _COMPARES_VALUES):
+        if "collate" in typed.sql_type and (spec.distinct or spec.function in _COMPARES_VALUES):
             raise GraphError.bad_aggregate(
                 spec.name,
                 f"compares values of type {typed.sql_type}",

@@ -62,7 +62,5 @@ class DistinctCount(Partial):
         added = np.bincount(owner[fresh], minlength=len(groups))
         total = added + Lane.of(old[self.name]).filled(0)
         fresh_keys = keys.filter(pa.array(fresh))
-        delta = TableDelta(
-            seen.hashes[fresh], fresh_keys, fresh_keys.select([]), added=int(np.count_nonzero(fresh))
-        )
+        delta = TableDelta(seen.hashes[fresh], fresh_keys, fresh_keys.select([]), added=int(np.count_nonzero(fresh)))
         return Updated({self.name: Lane(total).array(pa.int64())}, {self.table.name: delta})

@@ -99,7 +99,7 @@ class Spread(Finish):
 
 @dataclass(frozen=True)
 class FoldResult(Finish):
-    """What the user's `finish` makes of accumulators."""
+    """The accumulators, or what the user's `finish` makes of them; the initial one where no row has come yet."""
 
     column: str
     label: str
@@ -107,10 +107,14 @@ class FoldResult(Finish):
     type: pa.DataType
 
     def array(self, columns: Columns) -> pa.Array:
-        finish = self.fold.finish
-        assert finish is not None
+        finish, column = self.fold.finish, columns[self.column]
+        if finish is None and (self.fold.initial is None or column.null_count == 0):
+            return column
+        accumulators = [self.fold.initial if value is None else value for value in column.to_pylist()]
+        if finish is None:
+            return pa.array(accumulators, self.type)
         results = []
-        for accumulator in columns[self.column].to_pylist():
+        for accumulator in accumulators:
             try:
                 results.append(finish(accumulator))
             except Exception as cause:
@@ -129,6 +133,6 @@ class FoldResult(Finish):
             function_name(finish),
             defined_at(finish),
             repr(results[wrong])[:200],
-            f"the accumulator {columns[self.column][wrong].as_py()!r}"[:200],
+            f"the accumulator {accumulators[wrong]!r}"[:200],
             str(self.fold.result_type),
         )

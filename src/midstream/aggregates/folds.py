@@ -90,14 +90,31 @@ def first_misfit(values: list[Any], type_: pa.DataType) -> int | None:
     """The position of the first value that is not of this type."""
     try:
         pa.array(values, type_)
-        return None
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        for position, value in enumerate(values):
-            try:
-                pa.array([value], type_)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                return position
-        raise
+    except _NOT_OF_TYPE:
+        return next(position for position, value in enumerate(values) if not _fits(value, type_))
+    return next((position for position, value in enumerate(values) if _is_cut(value, type_)), None)
+
+
+_NOT_OF_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def _fits(value: Any, type_: pa.DataType) -> bool:
+    try:
+        pa.array([value], type_)
+        return True
+    except _NOT_OF_TYPE:
+        return False
+
+
+def _is_cut(value: Any, type_: pa.DataType) -> bool:
+    """Whether Arrow would cut a fraction off without a word, to make an integer of a float."""
+    if pa.types.is_integer(type_):
+        return isinstance(value, float) and not value.is_integer()
+    if pa.types.is_list(type_) and value is not None:
+        return any(_is_cut(element, type_.value_type) for element in value)
+    if pa.types.is_struct(type_) and isinstance(value, dict):
+        return any(_is_cut(value.get(field.name), field.type) for field in type_)
+    return False
 
 
 def function_name(function: Callable[..., Any]) -> str:

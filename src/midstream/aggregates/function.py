@@ -47,9 +47,7 @@ class AggregateFunction:
                 return KeyedResult(self.output.empty_table(), deltas)
             return KeyedResult(self._finished(groups.keys, columns), deltas)
 
-    def _update(
-        self, rows: pa.Table, groups: Groups, snapshot: Snapshot
-    ) -> tuple[Columns, dict[str, TableDelta]]:
+    def _update(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> tuple[Columns, dict[str, TableDelta]]:
         batch, main = Batch(rows, groups, snapshot), self._main
         before = snapshot.lookup(MAIN, groups.hashes, groups.keys)
         old = _columns(before.values, main.values)

@@ -38,9 +38,7 @@ def plan_aggregates(
     analysis = analyse(input_df, keys, specs)
     builder = Builder(analysis, complete)
     finishes = tuple(builder.add(aggregate) for aggregate in analysis.aggregates)
-    function = AggregateFunction(
-        analysis.keys, tuple(builder.partials.values()), finishes, analysis.output, complete
-    )
+    function = AggregateFunction(analysis.keys, tuple(builder.partials.values()), finishes, analysis.output, complete)
     shipment = builder.shipment
     return AggregatePlan(
         shipment.grouped_sql() if shipment.supports_grouped else (),

@@ -97,9 +97,7 @@ def aggregate_spec(
         expected = "give at least one." if many else "give one."
         raise GraphError.bad_aggregate(name, f"calls {function} with {len(arguments)} arguments", expected)
     if "*" in arguments and (function != "count" or distinct or len(arguments) > 1):
-        raise GraphError.bad_aggregate(
-            name, f"calls {function} with *", "name the columns: only count has a star."
-        )
+        raise GraphError.bad_aggregate(name, f"calls {function} with *", "name the columns: only count has a star.")
     if ignore_nulls and function not in _TAKES_NULLS_CHOICE:
         raise GraphError.bad_aggregate(
             name, f"asks {function} to ignore nulls", "leave it out: only first and last have that choice."

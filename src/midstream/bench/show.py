@@ -44,7 +44,7 @@ def figures(report: Report) -> Table:
 
 def ratios(report: Report) -> Table:
     table = Table(title="ratios", title_justify="left")
-    for column in ("midstream", "value", "target", ""):
+    for column in ("ratio", "value", "target", ""):
         table.add_column(column, justify="right" if column in ("value", "target") else "left")
     targets = {target.name: target for target in report.targets}
     for name, value in report.ratios.items():

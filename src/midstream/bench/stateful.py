@@ -40,7 +40,7 @@ def stateful(options: StatefulOptions, environment: Environment) -> Report:
     peers = select_peers(options.peers, tws.PEERS)
     if peers:
         tws.require_packages()
-    same, large = Midstream(by_function), Midstream(by_function, name="midstream-large-epochs")
+    same, large = Midstream(by_function), Midstream(by_function, name="midstream-large")
     trials: list[tuple[Contender, int]] = [(same, options.rows_per_epoch), (large, options.large_epoch)]
     trials += [(peer, options.rows_per_epoch) for peer in peers]
     measured: dict[str, Measurement] = {}

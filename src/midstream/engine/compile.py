@@ -120,7 +120,7 @@ class _Compiler:
             except MidstreamError:
                 raise
             except Exception as cause:
-                reason = str(cause).partition("\n")[0] if isinstance(cause, PySparkException) else repr(cause)
+                reason = str(cause).strip().partition("\n")[0] if isinstance(cause, PySparkException) else repr(cause)
                 raise GraphError.step_failed(step.id, reason) from cause
         schemas = {id_: frame.schema for id_, frame in self._frames.items()}
         return Compiled(self._pipeline, schemas, self._keyed, self._sinks)

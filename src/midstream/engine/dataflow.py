@@ -139,7 +139,9 @@ class Dataflow:
             complete=_is_complete(step),
             send=self.send,
         )
-        return map_in_arrow(rows, task, keyed.output if emits else _NOTHING)
+        if emits:
+            return map_in_arrow(rows, task, keyed.output, reads=task.input.names)
+        return map_in_arrow(rows, task, _NOTHING)
 
     def _exchanged(self, keyed: CompiledKeyed, frame: DataFrame, state: StepState) -> DataFrame:
         """Rows hashed and brought to the partition that owns their range, aggregated before when that pays."""

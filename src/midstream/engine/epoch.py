@@ -19,7 +19,7 @@ from midstream.engine.dataflow import Dataflow, InputSchemas
 from midstream.engine.epochs import EpochReport, StepReport
 from midstream.engine.faults import reach
 from midstream.engine.preaggregation import PreAggregation
-from midstream.engine.reports import ConflictingReportsError, ReportBox
+from midstream.engine.reports import ReportBox, UnclearReportsError
 from midstream.engine.sparklog import SparkLog
 from midstream.errors import CheckpointError
 from midstream.graph.steps import KeyedStep, SinkStep
@@ -54,6 +54,7 @@ class EpochRunner:
     _preaggregation: PreAggregation = field(init=False)
     _schemas: InputSchemas = field(default_factory=InputSchemas)
     _phases: dict[str, float] = field(default_factory=dict)
+    _careful: bool = False
 
     def __post_init__(self) -> None:
         self._preaggregation = PreAggregation(self.compiled)
@@ -62,6 +63,7 @@ class EpochRunner:
         """The `foreachBatch` callback."""
         if epoch == self.last.epoch:
             # The driver died between the manifest and Spark's own commit: the epoch is real, only finish it.
+            self.log.require_offsets(self.last)
             self.finalise(self.last)
             return
         if epoch != self.last.epoch + 1:
@@ -100,15 +102,13 @@ class EpochRunner:
         for id_, keyed in self.compiled.keyed.items():
             known = self.last.steps.get(id_)
             tables = {
-                spec.name: (known and known.tables.get(spec.name)) or TableState(spec)
-                for spec in keyed.function.tables
+                spec.name: (known and known.tables.get(spec.name)) or TableState(spec) for spec in keyed.function.tables
             }
             steps[id_] = StepState(even_ranges(keyed.parallelism), tables)
         return steps
 
-    def _execute(
-        self, batch: DataFrame, epoch: int, state: Mapping[str, StepState]
-    ) -> dict[str, list[TaskReport]]:
+    def _execute(self, batch: DataFrame, epoch: int, state: Mapping[str, StepState]) -> dict[str, list[TaskReport]]:
+        partitions = {id_: len(step.ranges) for id_, step in state.items()}
         for attempt in range(_TRIES):
             run = uuid.uuid4().hex
             flow = Dataflow(
@@ -121,15 +121,17 @@ class EpochRunner:
                 grouped=self._preaggregation.grouped,
                 send=self.box.send,
                 schemas=self._schemas,
-                # A conflict means a keyed step ran twice (lost shuffle files, a self-join): then its output is kept.
-                careful=attempt > 0,
+                careful=self._careful,
             )
             flow.execute(batch)
             try:
-                return self.box.drain(run)
-            except ConflictingReportsError:
+                return self.box.drain(run, partitions)
+            except UnclearReportsError as unclear:
+                # A keyed step ran twice (lost shuffle files, a self-join) or not to its end (a limit above it).
+                # From now on its output is kept before anybody reads it.
+                self._careful = True
                 if attempt == _TRIES - 1:
-                    raise
+                    raise unclear.reason from unclear
         raise AssertionError("unreachable")
 
     def _manifest(

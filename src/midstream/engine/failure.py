@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import re
+import traceback
+
+from pyspark.errors import PySparkException, StreamingQueryException
 
 from midstream import errors
-from midstream.errors import MidstreamError
+from midstream.errors import CheckpointError, EpochError, MidstreamError, StoreError
+from midstream.state.ledger import Ledger
 
 _TOLD = re.compile(
-    r"midstream\.errors\.(?P<kind>\w+): \[(?P<name>[A-Z_]+)\] (?P<message>.*?)(?:\n\nHint: (?P<hint>[^\n]*))?(?=\n\s*$|\n\tat |\n\n|\Z)",
+    r"midstream\.errors\.(?P<kind>\w+): \[(?P<name>[A-Z_]+)\] (?P<message>.*?)"
+    r"(?:\n\nHint: (?P<hint>[^\n]*))?(?=\n\s*$|\n\tat |\n\n|\Z)",
     re.DOTALL,
 )
+_OF_THE_JVM = re.compile(r"\n(?:\tat |\t\.\.\. |Driver stacktrace:|JVM stacktrace:)[^\n]*")
+_PLAN = "=== Streaming Query ==="
+_CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
+_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+_FORBIDDEN = re.compile(r"Read-only file system|Permission denied|Mkdirs failed to create")
 
 
-def as_midstream_error(error: BaseException) -> MidstreamError:
+def as_midstream_error(error: BaseException, ledger: Ledger) -> MidstreamError:
     """The midstream error behind an exception, or one that carries Spark's message."""
     if isinstance(error, MidstreamError):
         return error
-    text = str(error)
-    told = _TOLD.search(text)
+    text = _OF_THE_JVM.sub("", str(error).partition(_PLAN)[0]).strip()
+    # Of a chain of errors the last is the one that was raised; the others are its causes.
+    told = list(_TOLD.finditer(text))[-1:]
     if told:
-        kind = getattr(errors, told["kind"], MidstreamError)
-        found: MidstreamError = kind(told["name"], told["message"].strip(), hint=told["hint"])
+        kind = getattr(errors, told[0]["kind"], MidstreamError)
+        found: MidstreamError = kind(told[0]["name"], told[0]["message"].strip(), hint=told[0]["hint"])
         return found
-    if "CONCURRENT_STREAM_LOG_UPDATE" in text or "Multiple streaming jobs detected" in text:
-        return errors.CheckpointError(
-            "CHECKPOINT_TAKEN_OVER",
-            "Another driver runs this checkpoint: Spark's offset log was written by it.",
-            hint="stop one of the two, or give them different checkpoints.",
-        )
-    return MidstreamError("EPOCH_FAILED", text, hint="nothing of this epoch was committed; start again to retry it.")
+    if isinstance(error, StreamingQueryException):
+        return _error_of_log(text, ledger) or EpochError.failed(text)
+    if isinstance(error, PySparkException):
+        return EpochError.failed(text)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return EpochError.failed(f"{type(error).__name__}: {text}{where}")
+
+
+def _error_of_log(text: str, ledger: Ledger) -> MidstreamError | None:
+    """What stopped Spark itself between two epochs: mostly that it could not write its log."""
+    if any(mark in text for mark in _CONCURRENT):
+        last = ledger.last()
+        other = ledger.holder() if ledger.holder() != ledger.driver else last.driver
+        return CheckpointError.taken_over(ledger.driver, other, last.epoch)
+    if full := _FULL.search(text):
+        return StoreError.disk_full(ledger.store.url, full[0])
+    if forbidden := _FORBIDDEN.search(text):
+        return StoreError.not_writable(ledger.store.url, forbidden[0])
+    return None

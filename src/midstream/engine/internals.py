@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
+
+from midstream.engine.schemas import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,10 +33,17 @@ def read_offsets(spark_log: Path, epoch: int) -> str:
     return (spark_log / "offsets" / str(epoch)).read_text()
 
 
-def map_in_arrow(frame: DataFrame, function: Callable[..., Any], output: StructType) -> DataFrame:
-    """`DataFrame.mapInArrow` without its need for pandas, and without a round trip to the JVM for every column."""
+def map_in_arrow(
+    frame: DataFrame, function: Callable[..., Any], output: StructType, reads: Sequence[str] = ()
+) -> DataFrame:
+    """`DataFrame.mapInArrow` without its need for pandas, and without a round trip to the JVM for every column.
+
+    `reads` names the columns of the input. Without them Catalyst takes none for needed, and a projection of the output
+    would empty the input: they may be left out only when no step reads the output.
+    """
     udf = UserDefinedFunction(function, output, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    return type(frame)(frame._jdf.mapInArrow(udf()._jc, False, None), frame.sparkSession)
+    columns = [quoted(name) for name in reads]
+    return type(frame)(frame._jdf.mapInArrow(udf(*columns)._jc, False, None), frame.sparkSession)
 
 
 def run_job(frame: DataFrame) -> None:
@@ -53,10 +62,22 @@ def before_exchange(grouped: DataFrame) -> DataFrame:
         return grouped
     partial = exchange.child()
     found, wanted = partial.schema(), grouped._jdf.schema()
+    if _computed_columns(partial) != len(wanted.fields()):
+        return grouped  # Catalyst made one aggregate of two: the columns do not line up
     if [f.dataType().json() for f in found.fields()] != [f.dataType().json() for f in wanted.fields()]:
         return grouped
     rows = grouped.sparkSession._jsparkSession.internalCreateDataFrame(partial.execute(), wanted, False)
     return type(grouped)(rows, grouped.sparkSession)
+
+
+def _computed_columns(aggregation: Any) -> int:
+    """How many keys and aggregates the plan of a partial aggregation computes; 0 when it is none."""
+    if aggregation.getClass().getSimpleName() == "WholeStageCodegenExec":
+        aggregation = aggregation.child()
+    if not aggregation.getClass().getSimpleName().endswith("HashAggregateExec"):
+        return 0
+    keys, aggregates = aggregation.groupingExpressions(), aggregation.aggregateExpressions()
+    return int(keys.size() + aggregates.size())
 
 
 def _first_exchange(plan: Any) -> Any | None:

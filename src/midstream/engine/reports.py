@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark import AccumulatorParam
 
+from midstream.errors import EpochError, MidstreamError, UserFunctionError
 from midstream.task.report import TaskReport
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
 
 
-class ConflictingReportsError(Exception):
-    """Two attempts of one partition both delivered, with different content: which one downstream saw is unknown."""
+class UnclearReportsError(Exception):
+    """It is not known what an epoch did: two attempts of a partition delivered different things, or one none at all."""
+
+    def __init__(self, reason: MidstreamError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class _Append(AccumulatorParam[list[TaskReport]]):
@@ -43,11 +48,16 @@ class ReportBox:
         self._accumulator = context.accumulator([], _Append())
         self.send = Send(self._accumulator)
 
-    def drain(self, run: str) -> dict[str, list[TaskReport]]:
-        """The reports of one try of an epoch by step, one a partition; later tries and earlier ones are left out."""
+    def drain(self, run: str, partitions: Mapping[str, int]) -> dict[str, list[TaskReport]]:
+        """The reports of one try of an epoch by step, one a partition; later tries and earlier ones are left out.
+
+        `partitions` says how many each keyed step has.
+        """
         mine = [report for report in self._accumulator.value if report.run == run]
         self._accumulator.value = []
-        return one_per_partition(mine)
+        reports = one_per_partition(mine)
+        require_all(reports, partitions)
+        return reports
 
 
 def one_per_partition(reports: Iterable[TaskReport]) -> dict[str, list[TaskReport]]:
@@ -56,13 +66,22 @@ def one_per_partition(reports: Iterable[TaskReport]) -> dict[str, list[TaskRepor
     for report in reports:
         other = chosen[report.step].setdefault(report.partition, report)
         if other is not report and _content(other) != _content(report):
-            raise ConflictingReportsError(f"partition {report.partition} of {report.step}")
+            raise UnclearReportsError(UserFunctionError.not_deterministic(report.step, report.partition))
     return {step: [by_partition[p] for p in sorted(by_partition)] for step, by_partition in chosen.items()}
+
+
+def require_all(reports: Mapping[str, list[TaskReport]], partitions: Mapping[str, int]) -> None:
+    """Catalyst leaves out what a later step does not need (`limit`, `where false`), and with it the state it would have
+    written. That shows here: every partition of a keyed step reports, those without rows too."""
+    for step, wanted in partitions.items():
+        if len(reports.get(step, ())) < wanted:
+            raise UnclearReportsError(EpochError.step_left_out(step, len(reports.get(step, ())), wanted))
 
 
 def _content(report: TaskReport) -> object:
     written = {
-        name: (w.segment.checksum if w.segment else None, w.added, w.removed) for name, w in report.tables.items()
+        name: (w.segment.checksum if w.segment else None, w.added, w.removed, w.delete_below)
+        for name, w in report.tables.items()
     }
     staged = {sink: (file.rows, file.bytes) for sink, file in report.staged.items()}
     return report.rows, report.groups, report.output_rows, written, staged

@@ -29,7 +29,7 @@ def to_spark(step: str, what: str, given: Schema) -> StructType:
             return from_arrow_schema(given)
         parsed = DataType.fromDDL(given)
     except (PySparkException, TypeError, ValueError, AttributeError, AssertionError) as cause:
-        raise GraphError.bad_schema(step, what, given, str(cause).partition("\n")[0]) from cause
+        raise GraphError.bad_schema(step, what, given, str(cause).strip().partition("\n")[0]) from cause
     if not isinstance(parsed, StructType):
         raise GraphError.bad_schema(step, what, given, "it has no column names")
     return parsed

@@ -24,7 +24,7 @@ def load_sources(pipeline: Pipeline, spark: SparkSession) -> dict[str, DataFrame
         try:
             frame = source.load(spark)
         except PySparkException as cause:
-            raise GraphError.step_failed(source.id, str(cause).partition("\n")[0]) from cause
+            raise GraphError.step_failed(source.id, str(cause).strip().partition("\n")[0]) from cause
         if not getattr(frame, "isStreaming", False):
             raise GraphError.not_streaming(source.id)
         frames[source.id] = frame

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from midstream.engine.internals import read_offsets
+from midstream.errors import CheckpointError
+from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest
-from midstream.state.store import Store
 
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
@@ -22,16 +23,26 @@ _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 class SparkLog:
     """Where Spark keeps offsets and source logs for a checkpoint."""
 
-    def __init__(self, store: Store, last: Manifest, before: Manifest | None) -> None:
-        self._store = store
-        local = store.local_path("spark")
+    def __init__(self, ledger: Ledger) -> None:
+        """Open the log behind the last committed epoch. Raises when it is the log of something else."""
+        self._store = ledger.store
         self._mirrored: dict[str, str] = {}
+        local = self._store.local_path("spark")
         if local is not None:
             self.directory = local
+            # Before the ledger is read: a driver that is just being replaced writes its manifest first.
+            newest = max(_numbers(local / "commits"), default=-1)
+            self.last = ledger.last()
+            if newest > self.last.epoch:
+                raise CheckpointError.other_spark_log(local, f"has come to epoch {newest}", self.last.epoch)
+            if self.last.epoch >= 0:
+                self.require_offsets(self.last)
             return
         self.directory = Path(tempfile.mkdtemp(prefix="midstream-spark-"))
-        if last.epoch >= 0:
-            self._rebuild(last, before)
+        self.last = ledger.last()
+        if self.last.epoch >= 0:
+            before = self.last.epoch - 1
+            self._rebuild(self.last, ledger.read(before) if before in ledger.epochs() else None)
 
     @property
     def is_mirrored(self) -> bool:
@@ -39,6 +50,15 @@ class SparkLog:
 
     def offsets(self, epoch: int) -> str:
         return read_offsets(self.directory, epoch)
+
+    def require_offsets(self, manifest: Manifest) -> None:
+        """Raise unless Spark planned a committed epoch as the manifest says: with another log rows would be left out."""
+        try:
+            found = self.offsets(manifest.epoch)
+        except FileNotFoundError:
+            raise CheckpointError.other_spark_log(self.directory, "does not have it", manifest.epoch) from None
+        if found != manifest.offsets:
+            raise CheckpointError.other_spark_log(self.directory, "has other offsets for it", manifest.epoch)
 
     def mirror(self, generation: int) -> Mapping[str, str]:
         """Copy source logs written since the last call to a remote store; all live ones, by name."""
@@ -74,3 +94,9 @@ class SparkLog:
         target = self.directory / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
+
+
+def _numbers(log: Path) -> Iterator[int]:
+    """The epochs a log of Spark holds."""
+    if log.is_dir():
+        yield from (int(file.name) for file in log.iterdir() if file.name.isdecimal())

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest, manifest_path
+from midstream.state.store import ObjectInfo
 
 _NAME = re.compile(r"(?P<epoch>\d{12})-(?P<job>g(?P<generation>\d+)-[0-9a-f]+)?.*")
 """Files begin with the epoch they were written in; those of a compaction go on with the id of its job."""
 
 _ABANDONED_SECONDS = 3600.0
 """The age at which a half-written file counts as left behind by a process that died."""
+
+_OTHERS_SECONDS = 3600.0
+"""The age at which merged files of an earlier driver that no manifest names are orphans. Before, that driver may be about
+to commit them: it has not learnt yet that another one has started."""
 
 _SWEEP_EVERY = 100
 """Epochs between listings of the whole store for orphans. Superseded files are known without a listing."""
@@ -65,19 +71,21 @@ class Collector:
         orphans = [
             item.path
             for item in self.ledger.store.list("segments")
-            if item.path not in needed and self._is_over(item.path, last, jobs)
+            if item.path not in needed and self._is_over(item, last, jobs)
         ]
         self.ledger.store.delete(orphans)
         return len(orphans)
 
-    def _is_over(self, path: str, last: int, jobs: set[str]) -> bool:
+    def _is_over(self, item: ObjectInfo, last: int, jobs: set[str]) -> bool:
         """Whether nobody can still be about to commit a file."""
-        name = _NAME.fullmatch(path.rpartition("/")[2])
+        name = _NAME.fullmatch(item.path.rpartition("/")[2])
         if name is None or int(name["epoch"]) > last:
             return False
         if name["job"] is None:
             return True
-        return name["job"] not in jobs and int(name["generation"]) <= self.ledger.driver.generation
+        if int(name["generation"]) == self.ledger.driver.generation:
+            return name["job"] not in jobs
+        return (datetime.now(UTC) - item.modified).total_seconds() > _OTHERS_SECONDS
 
 
 def _staged_epoch(path: str) -> int:

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -17,7 +16,6 @@ from midstream.state.manifest import (
     Manifest,
     decode_manifest,
     encode_manifest,
-    manifest_epoch,
     manifest_path,
 )
 from midstream.state.store import Store
@@ -44,9 +42,7 @@ class Ledger:
         """Take the checkpoint, making it when there is none."""
         fresh = {"format": FORMAT, "checkpoint_id": uuid.uuid4().hex, "created_at": now()}
         store.create(IDENTITY, json.dumps(fresh).encode())
-        identity = json.loads(store.read(IDENTITY).to_pybytes())
-        if identity["format"] > FORMAT:
-            raise CheckpointError.newer_format(IDENTITY, identity["format"], FORMAT)
+        checkpoint_id = _read_identity(store)
         generation = max(_generations(store), default=0) + 1
         while True:
             driver = Driver(generation, socket.gethostname(), os.getpid(), now())
@@ -55,7 +51,7 @@ class Ledger:
                 if store.create(_driver_path(generation), entry):
                     # Some S3 servers take the condition and ignore it. Every commit rests on it, so find out now.
                     raise StoreError.no_atomic_create(store.url, "it created the same object twice")
-                return cls(store, identity["checkpoint_id"], driver)
+                return cls(store, checkpoint_id, driver)
             generation += 1
 
     def beginning(self) -> Manifest:
@@ -74,21 +70,30 @@ class Ledger:
 
     def commit(self, manifest: Manifest) -> int:
         """Make an epoch real, or raise when another driver did. Gives the bytes written."""
-        newest = max(_generations(self.store), default=0)
-        if newest > self.driver.generation:
-            raise CheckpointError.taken_over(self.driver, self._driver(newest), manifest.epoch)
+        holder = self.holder()
+        if holder != self.driver:
+            raise CheckpointError.taken_over(self.driver, holder, manifest.epoch)
         data = encode_manifest(manifest)
-        if not self.store.create(manifest_path(manifest.epoch), data):
-            winner = self.read(manifest.epoch).driver
-            raise CheckpointError.taken_over(self.driver, winner, manifest.epoch)
+        path = manifest_path(manifest.epoch)
+        # A store may try again after an answer that got lost, and then finds what it put itself.
+        if not self.store.create(path, data) and self.store.read(path).to_pybytes() != data:
+            raise CheckpointError.taken_over(self.driver, self.read(manifest.epoch).driver, manifest.epoch)
         return len(data)
 
-    def _driver(self, generation: int) -> Driver:
-        return Driver(**json.loads(self.store.read(_driver_path(generation)).to_pybytes()))
+    def holder(self) -> Driver:
+        """The driver that started last: the checkpoint is its."""
+        newest = max(_generations(self.store), default=0)
+        if newest <= self.driver.generation:
+            return self.driver
+        path = _driver_path(newest)
+        try:
+            return Driver(**json.loads(self.store.read(path).to_pybytes()))
+        except (ValueError, TypeError) as cause:
+            raise CheckpointError.damaged_file(path, cause) from cause
 
 
 def committed_epochs(store: Store) -> list[int]:
-    return [manifest_epoch(item.path) for item in store.list(MANIFESTS)]
+    return _numbers(store, MANIFESTS)
 
 
 def read_manifest(store: Store, epoch: int) -> Manifest:
@@ -100,6 +105,21 @@ def _driver_path(generation: int) -> str:
     return f"{DRIVERS}/{generation:06d}.json"
 
 
-def _generations(store: Store) -> Iterator[int]:
-    for item in store.list(DRIVERS):
-        yield int(item.path.removeprefix(f"{DRIVERS}/").removesuffix(".json"))
+def _generations(store: Store) -> list[int]:
+    return _numbers(store, DRIVERS)
+
+
+def _numbers(store: Store, folder: str) -> list[int]:
+    """The numbers that name the files of a folder. What file systems and copying tools leave there is not ours."""
+    names = (item.path.removeprefix(f"{folder}/").removesuffix(".json") for item in store.list(folder))
+    return [int(name) for name in names if name.isdecimal()]
+
+
+def _read_identity(store: Store) -> str:
+    try:
+        identity = json.loads(store.read(IDENTITY).to_pybytes())
+        if identity["format"] > FORMAT:
+            raise CheckpointError.newer_format(IDENTITY, identity["format"], FORMAT)
+        return str(identity["checkpoint_id"])
+    except (ValueError, KeyError, TypeError) as cause:
+        raise CheckpointError.damaged_file(IDENTITY, cause) from cause

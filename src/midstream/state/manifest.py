@@ -116,10 +116,6 @@ def manifest_path(epoch: int) -> str:
     return f"{MANIFESTS}/{epoch:012d}.json"
 
 
-def manifest_epoch(path: str) -> int:
-    return int(path.removeprefix(f"{MANIFESTS}/").removesuffix(".json"))
-
-
 def encode_manifest(manifest: Manifest) -> bytes:
     body = {
         "format": FORMAT,
@@ -156,7 +152,7 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
             source_files=body["source_files"],
             metrics=body["metrics"],
         )
-    except (ValueError, KeyError, TypeError) as cause:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as cause:
         raise CheckpointError.damaged_manifest(path, cause) from cause
 
 

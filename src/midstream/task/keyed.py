@@ -53,6 +53,7 @@ class KeyedTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = self._collect(batches)
         if not rows.num_rows and not self.complete:
+            self._report_no_rows()
             return
         partition = self._partition(rows)
         started = time.perf_counter()
@@ -61,9 +62,7 @@ class KeyedTask:
         groups = self._groups(rows, partition)
         snapshot = PartitionSnapshot(self.store, self.tables, self.ranges[partition])
         result = self.function.run(rows, groups, snapshot)
-        writes = {
-            name: self._write(name, delta, partition, attempt) for name, delta in result.deltas.items()
-        }
+        writes = {name: self._write(name, delta, partition, attempt) for name, delta in result.deltas.items()}
         staged = {
             target.sink: file
             for target in self.stage
@@ -97,14 +96,16 @@ class KeyedTask:
         return flatten(rows if rows.schema.equals(self.input) else rows.cast(self.input))
 
     def _partition(self, rows: pa.Table) -> int:
-        """Which partition of its step this is: told by its rows, for Spark counts partitions of the whole stage, and steps
-        that are run together share one. A step with complete output has work without rows too, and runs alone."""
+        """Which partition of its step this is: told by its rows, for Spark counts partitions of the whole stage, and
+        steps run together share one. A step with complete output has work without rows too, and runs alone."""
         if rows.num_rows:
             return bisect_right(self.ranges, rows.column(HASH_COLUMN)[0].as_py(), key=lambda r: r.start) - 1
-        from pyspark import TaskContext
+        return _spark_partition()
 
-        context = TaskContext.get()
-        return context.partitionId() if context is not None else 0
+    def _report_no_rows(self) -> None:
+        """Tell that this partition had nothing to do: the driver counts reports to know that none was left out."""
+        nobody = -1 - _spark_partition()
+        self.send(TaskReport(self.run, self.step, nobody, uuid.uuid4().hex, 0, 0, 0, 0, 0.0))
 
     def _groups(self, rows: pa.Table, partition: int) -> Groups:
         hashes = rows.column(HASH_COLUMN).to_numpy()
@@ -126,6 +127,13 @@ class KeyedTask:
         process_cache().write_through(self.store, path, encoded.data)
         info = encoded.info(path, self.epoch, self.epoch, level=0)
         return TableWrite(info, delta.added, delta.removed, delta.delete_below)
+
+
+def _spark_partition() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
 
 
 def _raw_rows(rows: pa.Table) -> int:

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from midstream.engine import faults
+from tests.recovery.orders import Shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path, postgres: str) -> Shop:
+    """Input, checkpoint and sinks of the pipeline of `orders.py`, all still empty."""
+    return Shop(tmp_path, postgres, f"shop_{uuid.uuid4().hex}").create()
+
+
+@pytest.fixture
+def fault() -> Iterator[Callable[..., None]]:
+    """Plants an action at a point of the commit, at the first time it is passed or after some passes."""
+    planted: list[str] = []
+
+    def plant(point: str, action: Callable[[], None], after: int = 0) -> None:
+        planted.append(point)
+        passes = iter(range(after))
+        faults.set_fault(point, lambda: action() if next(passes, None) is None else None)
+
+    yield plant
+    for point in planted:
+        faults.set_fault(point, None)
