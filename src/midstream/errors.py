@@ -452,7 +452,17 @@ class EpochError(MidstreamError):
 
     @classmethod
     def failed(cls, cause: str) -> EpochError:
-        return cls("EPOCH_FAILED", cause, hint="remove the cause and start again: an epoch not committed is run once more.")
+        return cls(
+            "EPOCH_FAILED", cause, hint="remove the cause and start again: an epoch not committed is run once more."
+        )
+
+    @classmethod
+    def not_started(cls, cause: str) -> EpochError:
+        return cls(
+            "QUERY_NOT_STARTED",
+            f"Spark did not start the query: {cause}",
+            hint="check the trigger and the name given to start(…).",
+        )
 
     @classmethod
     def step_left_out(cls, step: str, found: int, wanted: int) -> EpochError:

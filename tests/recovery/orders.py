@@ -1,6 +1,7 @@
 """A pipeline of several steps with a sink of each kind, its input, and an oracle that computes all of it without Spark.
 
-Every epoch reads one file of each source, so the oracle knows not only the end but what each epoch must have written.
+The oracle follows the epochs Spark planned (mostly one file of each source), so it knows not only the end but what each
+epoch must have written.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -78,7 +79,7 @@ class Shop:
 
     @property
     def epochs(self) -> int:
-        """How many epochs of input there are."""
+        """How many files of input each source has, an epoch each when nothing comes between."""
         return len(list((self.root / SOURCES[0]).glob("[0-9]*.json")))
 
     def committed(self) -> int:
@@ -119,8 +120,7 @@ class Shop:
 
     def check(self) -> None:
         """Compare state and every sink with the oracle: nothing lost, nothing twice."""
-        oracle = Oracle(self.epochs)
-        assert self.committed() == self.epochs - 1
+        oracle = Oracle(self._planned())
         assert self._state("totals") == oracle.totals
         assert self._state("running") == oracle.balances
         assert self._state("buckets") == oracle.buckets
@@ -129,6 +129,18 @@ class Shop:
         assert self._history() == Counter(oracle.all_running)
         assert self._calls() == {epoch: sorted(rows, key=repr) for epoch, rows in oracle.running.items()}
         assert self._table("sizes", "bucket, n, lowest") == Counter(oracle.sizes)
+
+    def _planned(self) -> list[dict[str, range]]:
+        """Which files of each source Spark's log gives to each epoch: all of them, in order, each once."""
+        planned: list[dict[str, range]] = []
+        read = dict.fromkeys(SOURCES, 0)
+        for epoch in range(self.committed() + 1):
+            _, _, *offsets = Path(self.checkpoint, "spark", "offsets", str(epoch)).read_text().splitlines()
+            until = {source: _files(text) for source, text in zip(SOURCES, offsets, strict=True)}
+            planned.append({source: range(read[source], until[source]) for source in SOURCES})
+            read = until
+        assert read == dict.fromkeys(SOURCES, self.epochs), "not all input was read"
+        return planned
 
     def _state(self, step: str) -> dict[Any, Row]:
         store = open_store(self.checkpoint)
@@ -161,13 +173,13 @@ class Shop:
             return Counter(connection.execute(f'SELECT {columns} FROM "{self.schema}".{name}').fetchall())
 
 
-def rows_of(source: str, epoch: int) -> list[Row]:
-    """The rows a source has for an epoch: seq, customer, region, amount."""
-    choose = random.Random(f"{source} {epoch}")
+def rows_of(source: str, file: int) -> list[Row]:
+    """The rows in a file of a source: seq, customer, region, amount."""
+    choose = random.Random(f"{source} {file}")
     sign, parity = (1, 0) if source == "orders" else (-1, 1)
     return [
         (
-            2 * (epoch * ROWS + number) + parity,
+            2 * (file * ROWS + number) + parity,
             choose.choice(CUSTOMERS),
             choose.choice(REGIONS),
             sign * choose.randint(1, 10_000),
@@ -180,7 +192,7 @@ def rows_of(source: str, epoch: int) -> list[Row]:
 class Oracle:
     """What the pipeline must have done after some epochs: plain loops over the input."""
 
-    epochs: int
+    planned: list[dict[str, range]]
     totals: dict[Any, Row] = field(default_factory=dict)
     balances: dict[Any, Row] = field(default_factory=dict)
     buckets: dict[Any, Row] = field(default_factory=dict)
@@ -189,8 +201,10 @@ class Oracle:
     sizes: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for epoch in range(self.epochs):
-            self._add(epoch, sorted(row for source in SOURCES for row in rows_of(source, epoch)))
+        for epoch, files in enumerate(self.planned):
+            self._add(
+                epoch, sorted(row for source in SOURCES for file in files[source] for row in rows_of(source, file))
+            )
 
     def _add(self, epoch: int, rows: list[Row]) -> None:
         changed: set[Any] = set()
@@ -206,7 +220,8 @@ class Oracle:
             count, lowest = self.buckets.get(seq % 7, (0, balance + amount))
             self.buckets[seq % 7] = count + 1, min(lowest, balance + amount)
             touched.add(seq % 7)
-        self.changed[epoch] = {customer: self.totals[customer] for customer in changed}
+        if changed:
+            self.changed[epoch] = {customer: self.totals[customer] for customer in changed}
         self.sizes += [(bucket, *self.buckets[bucket]) for bucket in touched]
 
     @property
@@ -216,6 +231,11 @@ class Oracle:
     @cached_property
     def all_running(self) -> list[Row]:
         return [row for rows in self.running.values() for row in rows]
+
+
+def _files(offset: str) -> int:
+    """How many files come before an offset of the file source. A source nobody has read yet has none."""
+    return 0 if offset == "-" else json.loads(offset)["logOffset"] + 1
 
 
 def _names() -> list[str]:
@@ -259,7 +279,3 @@ def segments_on_disk(checkpoint: str) -> set[str]:
 def segments_needed(checkpoint: str) -> set[str]:
     store = open_store(checkpoint)
     return set().union(*(read_manifest(store, epoch).paths for epoch in committed_epochs(store)))
-
-
-def lines_of(text: str) -> Iterator[str]:
-    yield from (line for line in text.splitlines() if line.strip())

@@ -44,6 +44,8 @@ def session(master: str, settings: dict[str, str]) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        # The oracle wants to know the offsets of every epoch.
+        .config("spark.sql.streaming.minBatchesToRetain", "100000")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         # These JVMs live for seconds: what the second compiler would win never comes back.

@@ -35,7 +35,7 @@ def to_spec(name: str, given: Column | str | Fold, spark: SparkSession) -> Aggre
     if _kind(call) != "UnresolvedFunction":
         raise GraphError.not_one_aggregate(name, f"{given}")
     arguments = _list(call.arguments())
-    ignore_nulls = call.ignoreNulls().isDefined() and bool(call.ignoreNulls().get())
+    ignore_nulls = _is_true(call.ignoreNulls())
     function = str(call.nameParts().mkString("."))
     if function in ("first", "last") and len(arguments) == 2 and _kind(arguments[1]) == "Literal":
         ignore_nulls = arguments.pop().sql() == "true"
@@ -84,6 +84,11 @@ class _Catalyst:
             return _same(self._parser.parseExpression(text), expression)
         except PySparkException:
             return False
+
+
+def _is_true(flag: Any) -> bool:
+    """A flag of a parsed call: a boolean up to Spark 4.1, one that may be absent since."""
+    return flag if isinstance(flag, bool) else flag.isDefined() and bool(flag.get())
 
 
 def _kind(expression: Any) -> str:

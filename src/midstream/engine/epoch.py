@@ -43,14 +43,14 @@ class EpochRunner:
 
     compiled: Compiled
     ledger: Ledger
-    log: SparkLog
     compactor: Compactor
     targets: Mapping[str, StageTarget]
     contexts: Mapping[str, SinkContext]
     box: ReportBox
-    last: Manifest
     plan: int
-    committed: Callable[[Manifest, EpochReport], None]
+    log: SparkLog = field(init=False)
+    last: Manifest = field(init=False)
+    committed: Callable[[Manifest, EpochReport], None] = field(init=False)
     _preaggregation: PreAggregation = field(init=False)
     _schemas: InputSchemas = field(default_factory=InputSchemas)
     _phases: dict[str, float] = field(default_factory=dict)
@@ -58,6 +58,12 @@ class EpochRunner:
 
     def __post_init__(self) -> None:
         self._preaggregation = PreAggregation(self.compiled)
+
+    def go_on(self, log: SparkLog) -> None:
+        """Continue behind the last committed epoch; that one is finished first, in case nobody has."""
+        self.log, self.last = log, log.last
+        if self.last.epoch >= 0:
+            self.finalise(self.last)
 
     def run(self, batch: DataFrame, epoch: int) -> None:
         """The `foreachBatch` callback."""

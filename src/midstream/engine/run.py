@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 
-from midstream.engine.compile import compile_pipeline
+from midstream.engine.compile import Compiled, compile_pipeline
 from midstream.engine.epoch import EpochRunner
 from midstream.engine.epochs import EpochReport
 from midstream.engine.failure import as_midstream_error
@@ -20,8 +25,8 @@ from midstream.engine.reports import ReportBox
 from midstream.engine.schemas import to_arrow
 from midstream.engine.sources import load_sources, tagged_union
 from midstream.engine.sparklog import SparkLog
-from midstream.errors import CheckpointError, MidstreamError
-from midstream.sinks.base import SinkContext
+from midstream.errors import CheckpointError, EpochError, MidstreamError, SinkError
+from midstream.sinks.base import Sink, SinkContext
 from midstream.state.collector import Collector
 from midstream.state.compactor import Compactor
 from midstream.state.ledger import Ledger
@@ -36,6 +41,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from midstream.graph.pipeline import Pipeline
+
+_logger = logging.getLogger(__name__)
+
+_TAKEOVER_WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds to leave a driver that is being replaced for finishing the epoch it is at and finding out."""
 
 
 def start(
@@ -53,44 +63,74 @@ def start(
         raise MidstreamError("BAD_RETENTION", f"retain_epochs is {retain_epochs}.", hint="keep at least 1 epoch.")
     sources = load_sources(pipeline, spark)
     compiled = compile_pipeline(pipeline, sources, spark)
-    store = open_store(checkpoint, store_options)
-    ledger = Ledger.open(store)
+    ledger = Ledger.open(open_store(checkpoint, store_options))
+    try:
+        runner = _make_runner(compiled, ledger, spark)
+        query = _query_maker(spark, tagged_union(sources), dict(trigger or {}), name)
+        return Run(ledger, runner, query, retain_epochs, ends_by_itself=_ends_by_itself(trigger or {}))
+    except BaseException:
+        # A driver that runs this checkpoint goes on as if we had never come.
+        with suppress(MidstreamError):
+            ledger.release()
+        raise
+
+
+def _make_runner(compiled: Compiled, ledger: Ledger, spark: SparkSession) -> EpochRunner:
     last = ledger.last()
     plan = record_plan(ledger, compiled, last)
     contexts: dict[str, SinkContext] = {}
     targets: dict[str, StageTarget] = {}
     for id_, sink in compiled.sinks.items():
-        staging = sink.step.sink.staging(store, ledger.checkpoint_id, id_)
+        staging = sink.step.sink.staging(ledger.store, ledger.checkpoint_id, id_)
         schema = to_arrow(sink.schema)
         contexts[id_] = SinkContext(
             id_, ledger.checkpoint_id, schema, sink.keys, sink.complete, staging, spark, last.epoch
         )
-        sink.step.sink.prepare(contexts[id_])
+        _prepare(sink.step.sink, contexts[id_], ledger)
         targets[id_] = StageTarget(id_, staging, schema, sink.step.sink.stage_options)
-    return Run(
-        spark=spark,
-        stream=tagged_union(sources),
-        trigger=dict(trigger or {}),
-        name=name,
-        retain_epochs=retain_epochs,
-        make_runner=lambda committed, log, compactor: EpochRunner(
-            compiled=compiled,
-            ledger=ledger,
-            log=log,
-            compactor=compactor,
-            targets=targets,
-            contexts=contexts,
-            box=ReportBox(spark.sparkContext),
-            last=last,
-            plan=plan,
-            committed=committed,
-        ),
+    policies = {id_: keyed.step.compaction for id_, keyed in compiled.keyed.items()}
+    return EpochRunner(
+        compiled=compiled,
         ledger=ledger,
-        last=last,
-        compactor=Compactor(
-            store, {id_: k.step.compaction for id_, k in compiled.keyed.items()}, ledger.driver.generation
-        ),
+        compactor=Compactor(ledger.store, policies, ledger.driver.generation),
+        targets=targets,
+        contexts=contexts,
+        box=ReportBox(spark.sparkContext),
+        plan=plan,
     )
+
+
+def _prepare(sink: Sink, context: SinkContext, ledger: Ledger) -> None:
+    try:
+        sink.prepare(context)
+    except SinkError as error:
+        # The driver we take over from may just have committed one more epoch.
+        now = ledger.last().epoch
+        if error.error_class != "SINK_AHEAD_OF_CHECKPOINT" or now == context.last_epoch:
+            raise
+        sink.prepare(replace(context, last_epoch=now))
+
+
+def _query_maker(
+    spark: SparkSession, stream: DataFrame, trigger: dict[str, Any], name: str | None
+) -> Callable[[Path, Callable[[DataFrame, int], None]], StreamingQuery]:
+    def make(checkpoint: Path, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        try:
+            with SessionConf(spark, EPOCH_CONF):
+                writer = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
+                if name:
+                    writer = writer.queryName(name)
+                if trigger:
+                    writer = writer.trigger(**trigger)
+                return writer.start()
+        except (PySparkException, TypeError) as cause:
+            raise EpochError.not_started(str(cause).strip().partition("\n")[0]) from cause
+
+    return make
+
+
+def _ends_by_itself(trigger: Mapping[str, Any]) -> bool:
+    return bool(trigger.get("availableNow") or trigger.get("once"))
 
 
 class Run:
@@ -98,57 +138,47 @@ class Run:
 
     def __init__(
         self,
-        *,
-        spark: SparkSession,
-        stream: DataFrame,
-        trigger: dict[str, Any],
-        name: str | None,
-        retain_epochs: int,
-        make_runner: Callable[..., EpochRunner],
         ledger: Ledger,
-        last: Manifest,
-        compactor: Compactor,
+        runner: EpochRunner,
+        make_query: Callable[[Path, Callable[[DataFrame, int], None]], StreamingQuery],
+        retain_epochs: int,
+        ends_by_itself: bool,
     ) -> None:
         self._ledger = ledger
-        self._compactor = compactor
+        self._runner = runner
+        self._make_query = make_query
+        self._ends_by_itself = ends_by_itself
         self._reports: deque[EpochReport] = deque(maxlen=1000)
         self._callbacks: list[Callable[[EpochReport], None]] = []
-        self._failure: MidstreamError | None = None
+        self._log: SparkLog | None = None
         self._epoch_running = threading.Lock()
+        self._epoch_error: Exception | None = None
+        self._failure: MidstreamError | None = None
+        self._stopping = False
+        self._changed = threading.Condition()
+        self._ended = False
         self._housekeeping = ThreadPoolExecutor(1, "midstream-housekeeping")
         self._collector = Collector(ledger, retain_epochs)
-        before = ledger.read(last.epoch - 1) if last.epoch - 1 in ledger.epochs() else None
-        self._log = SparkLog(ledger.store, last, before)
-        self._runner = make_runner(self._committed, self._log, compactor)
-        if last.epoch >= 0:
-            self._runner.finalise(last)
-        self._housekeeping.submit(self._collector.recover, compactor.in_flight())
-        with SessionConf(spark, EPOCH_CONF):
-            writer = stream.writeStream.foreachBatch(self._on_batch)
-            writer = writer.option("checkpointLocation", str(self._log.directory))
-            if name:
-                writer = writer.queryName(name)
-            if trigger:
-                writer = writer.trigger(**trigger)
-            self.query: StreamingQuery = writer.start()
+        self._runner.committed = self._committed
+        try:
+            self.query: StreamingQuery = self._start_query()
+        except BaseException:
+            self._close()
+            raise
+        self._keep_house(self._collector.recover)
+        threading.Thread(target=self._watch, name="midstream-watch", daemon=True).start()
 
     @property
     def status(self) -> str:
         """`starting`, `running`, `stopped` or `failed`."""
-        if self._failure is not None or self.exception is not None:
-            return "failed"
-        if not self.query.isActive:
-            return "stopped"
+        if self._has_ended():
+            return "failed" if self._failure else "stopped"
         return "running" if self._reports else "starting"
 
     @property
     def exception(self) -> MidstreamError | None:
         """Why the run failed, or None."""
-        if self._failure is None and not self.query.isActive:
-            error = self.query.exception()
-            if error is not None:
-                self._failure = as_midstream_error(error)
-        return self._failure
+        return self._failure if self._has_ended() else None
 
     def epochs(self, last: int = 1000) -> list[EpochReport]:
         """Reports of the most recent epochs, oldest first."""
@@ -160,29 +190,33 @@ class Run:
 
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait until the run ends; say whether it did. Raises what made it fail."""
-        try:
-            ended = self.query.awaitTermination(timeout)  # type: ignore[arg-type]
-        except StreamingQueryException as error:
-            raise self._failed(error) from error
-        if ended is False:
-            return False
-        self._close()
-        if self.exception is not None:
-            raise self.exception
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._ended, timeout):
+                return False
+        if self._failure is not None:
+            raise self._failure
         return True
 
     def process_available(self) -> None:
         """Wait until everything the sources had at this moment is committed. Raises what made the run fail."""
-        try:
-            self.query.processAllAvailable()
-        except StreamingQueryException as error:
-            raise self._failed(error) from error
+        while True:
+            query = self.query
+            with suppress(StreamingQueryException):
+                query.processAllAvailable()
+            if query.isActive:
+                return
+            if self._has_ended():
+                self.await_termination()
+                return
 
     def stop(self) -> None:
         """End gracefully: the epoch under way is committed first."""
+        self._stopping = True
         with self._epoch_running:
-            self.query.stop()
-        self._close()
+            pass
+        self.query.stop()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended)
 
     def read_state(self, step: str, table: str | None = None, epoch: int | None = None) -> pa.Table:
         """All rows of a keyed step's table, at the last or at any retained epoch."""
@@ -201,27 +235,100 @@ class Run:
         """The last committed epoch, -1 before the first."""
         return self._runner.last.epoch
 
+    def _start_query(self) -> StreamingQuery:
+        """Go on behind the last committed epoch, which is finished first when a crash has left it unfinished."""
+        self._epoch_error = None
+        if self._log is not None:
+            self._log.close()
+        self._log = SparkLog(self._ledger)
+        self._runner.go_on(self._log)
+        return self._make_query(self._log.directory, self._on_batch)
+
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
         with self._epoch_running:
+            if self._stopping:
+                raise InterruptedError("the run is being stopped")
             try:
                 self._runner.run(batch, epoch)
             except Exception as error:
-                self._failure = as_midstream_error(error)
+                self._epoch_error = error
                 raise
 
     def _committed(self, manifest: Manifest, report: EpochReport) -> None:
         self._reports.append(report)
         for callback in self._callbacks:
             callback(report)
-        self._housekeeping.submit(self._collector.committed, manifest, self._compactor.in_flight())
+        self._keep_house(self._collector.committed, manifest)
 
-    def _failed(self, error: Exception) -> MidstreamError:
+    def _keep_house(self, work: Callable[..., object], *arguments: object) -> None:
+        """Clean up beside the stream, which must not fail for it."""
+
+        def tidy() -> None:
+            try:
+                work(*arguments, self._runner.compactor.in_flight())
+            except Exception:
+                _logger.warning("files of %s that are no longer needed remain", self._ledger.store.url, exc_info=True)
+
+        self._housekeeping.submit(tidy)
+
+    def _has_ended(self) -> bool:
+        """Whether the run is over. A query that has just ended may be about to be started again: wait for that."""
+        query = self.query
+        if not query.isActive:
+            with self._changed:
+                self._changed.wait_for(lambda: self._ended or self.query is not query)
+        return self._ended
+
+    def _watch(self) -> None:
+        """Wait for the end of the query, and start it again when it ended only because we have just taken over."""
+        for wait in (*_TAKEOVER_WAITS, None):
+            failure = self._outcome()
+            if failure is None or wait is None or not self._lost_to_predecessor(failure):
+                break
+            time.sleep(wait)
+            try:
+                query = self._start_query()
+            except Exception as error:
+                failure = as_midstream_error(error, self._ledger)
+                break
+            with self._changed:
+                self.query = query
+                self._changed.notify_all()
         self._close()
-        if self._failure is None:
-            self._failure = as_midstream_error(error)
-        return self._failure
+        with self._changed:
+            self._failure = failure
+            self._ended = True
+            self._changed.notify_all()
+
+    def _outcome(self) -> MidstreamError | None:
+        """Wait for the end of the query; why it failed."""
+        error: Exception | None = None
+        try:
+            self.query.awaitTermination()
+        except Exception as raised:
+            error = raised
+        if self._epoch_error is not None:
+            return as_midstream_error(self._epoch_error, self._ledger)
+        if self._stopping:
+            return None
+        if error is not None:
+            return as_midstream_error(error, self._ledger)
+        holder = self._ledger.holder()
+        if holder != self._ledger.driver and not self._ends_by_itself:
+            # Spark stops a query when the same session starts it once more.
+            return CheckpointError.taken_over(self._ledger.driver, holder, self._runner.last.epoch + 1)
+        return None
+
+    def _lost_to_predecessor(self, failure: MidstreamError) -> bool:
+        """Whether a driver that did not know of us yet was a little faster. It stops at its next commit, we go on."""
+        if self._ledger.holder() != self._ledger.driver:
+            return False
+        if failure.error_class == "EPOCH_GAP":
+            return self._ledger.last().epoch > self._runner.last.epoch
+        return failure.error_class == "CHECKPOINT_TAKEN_OVER"
 
     def _close(self) -> None:
-        self._compactor.close()
+        self._runner.compactor.close()
         self._housekeeping.shutdown(wait=True)
-        self._log.close()
+        if self._log is not None:
+            self._log.close()

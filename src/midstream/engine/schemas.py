@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from inspect import signature
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 def to_arrow(schema: StructType) -> pa.Schema:
     """The Arrow schema rows of a Spark schema arrive in; timestamps in UTC."""
-    return to_arrow_schema(schema, timezone="UTC")
+    # Before 4.2 there was no such parameter, and UTC was what one got.
+    utc: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **utc)
 
 
 def to_spark(step: str, what: str, given: Schema) -> StructType:

@@ -52,7 +52,7 @@ class SparkLog:
         return read_offsets(self.directory, epoch)
 
     def require_offsets(self, manifest: Manifest) -> None:
-        """Raise unless Spark planned a committed epoch as the manifest says: with another log rows would be left out."""
+        """Raise unless Spark planned a committed epoch as the manifest says: with another log rows would be lost."""
         try:
             found = self.offsets(manifest.epoch)
         except FileNotFoundError:

@@ -18,8 +18,8 @@ _ABANDONED_SECONDS = 3600.0
 """The age at which a half-written file counts as left behind by a process that died."""
 
 _OTHERS_SECONDS = 3600.0
-"""The age at which merged files of an earlier driver that no manifest names are orphans. Before, that driver may be about
-to commit them: it has not learnt yet that another one has started."""
+"""The age at which merged files of an earlier driver that no manifest names are orphans. Before, that driver may be
+about to commit them: it has not learnt yet that another one has started."""
 
 _SWEEP_EVERY = 100
 """Epochs between listings of the whole store for orphans. Superseded files are known without a listing."""

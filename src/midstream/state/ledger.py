@@ -54,6 +54,10 @@ class Ledger:
                 return cls(store, checkpoint_id, driver)
             generation += 1
 
+    def release(self) -> None:
+        """Give the checkpoint back to the driver before this one. Only for a driver that has committed nothing."""
+        self.store.delete([_driver_path(self.driver.generation)])
+
     def beginning(self) -> Manifest:
         """The state of a checkpoint no epoch was committed to."""
         return Manifest(self.checkpoint_id, -1, 0, self.driver, now())

@@ -97,10 +97,7 @@ class Manifest:
     def paths(self) -> set[str]:
         """Every segment this manifest needs."""
         return {
-            segment.path
-            for step in self.steps.values()
-            for table in step.tables.values()
-            for segment in table.segments
+            segment.path for step in self.steps.values() for table in step.tables.values() for segment in table.segments
         }
 
     @property

@@ -18,8 +18,11 @@ class Library(StrEnum):
 
 def library_of(function: Callable[..., Any]) -> Library:
     """The library of the first parameter's type hint; pyarrow when there is none."""
-    parameters = list(inspect.signature(function).parameters.values())
-    hint = parameters[0].annotation if parameters else None
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception:  # a name that only the type checker imports has no value: the text of the hint must do
+        signature = inspect.signature(function)
+    hint = next((parameter.annotation for parameter in signature.parameters.values()), None)
     name = hint if isinstance(hint, str) else f"{getattr(hint, '__module__', '')}.{getattr(hint, '__name__', '')}"
     for library, marks in ((Library.POLARS, ("polars.", "pl.")), (Library.PANDAS, ("pandas.", "pd."))):
         if name.startswith(marks):

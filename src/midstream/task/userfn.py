@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from midstream.errors import UserFunctionError
 from midstream.state.matching import match_groups
+from midstream.state.ranges import to_orderable
 from midstream.state.tables import Groups, KeyedResult, Mask, Positions, Snapshot, TableDelta, TableKind, TableSpec
 from midstream.task.frames import Library, from_arrow, library_of, to_arrow
 
@@ -96,7 +97,7 @@ class UserFunction:
             delta = TableDelta(none, empty.select(spec.keys.names), empty.select(spec.values.names))
         if update.delete_below is None:
             return delta
-        return TableDelta(**{**delta.__dict__, "delete_below": _orderable(spec, update.delete_below)})
+        return TableDelta(**{**delta.__dict__, "delete_below": self._bound(spec, update.delete_below)})
 
     def _placed(self, spec: TableSpec, groups: Groups, frame: Any) -> tuple[pa.Table, Positions]:
         """Rows of a returned state in the order of their groups, with the group of each."""
@@ -146,6 +147,15 @@ class UserFunction:
             removed=removed,
         )
 
+    def _bound(self, spec: TableSpec, below: Any) -> Any:
+        if spec.range_column is None:
+            raise self._wrong("`delete_below` only for a table with a range column", f"it for table '{spec.name}'")
+        type_ = spec.schema.field(spec.range_column).type
+        try:
+            return to_orderable(pa.array([below], type_))[0].as_py()
+        except (TypeError, ValueError, pa.ArrowException) as cause:
+            raise self._wrong(f"`delete_below` of type {type_} for table '{spec.name}'", repr(below)) from cause
+
     def _checked(self, frame: Any, schema: pa.Schema, what: str) -> pa.Table:
         try:
             return to_arrow(frame, schema)
@@ -177,14 +187,6 @@ class _Old:
         keys = groups.keys.take(pa.array(owner))
         table = pa.Table.from_arrays([*keys.columns, *values.columns], names=spec.schema.names)
         return cls(table, counts)
-
-
-def _orderable(spec: TableSpec, bound: Any) -> Any:
-    if spec.range_column is None:
-        raise ValueError(f"table '{spec.name}' has no range column to delete by")
-    from midstream.state.ranges import to_orderable
-
-    return to_orderable(pa.array([bound], spec.schema.field(spec.range_column).type))[0].as_py()
 
 
 @dataclass(frozen=True)
