@@ -1,3 +1,5 @@
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,9 +22,7 @@ COMMANDS = [
 
 
 def plain(*arguments: str) -> str:
-    result = CliRunner().invoke(
-        cli.app, [*arguments], env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-    )
+    result = CliRunner().invoke(cli.app, [*arguments], env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"})
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -80,10 +80,25 @@ def test_growth_wants_different_sizes(keys: str) -> None:
     assert "1000000,50000000" in result.output
 
 
+DEMO = [sys.executable, "-m", "midstream", "demo", "--rows-per-epoch", "2000", "--dir"]
+
+
 def test_demo_once_ends_by_itself_with_a_verified_result(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "midstream", "demo", "--once", "--rows-per-epoch", "2000"]
-    finished = subprocess.run([*command, "--dir", str(tmp_path)], capture_output=True, text=True, timeout=200)
+    finished = subprocess.run([*DEMO, str(tmp_path), "--once"], capture_output=True, text=True, timeout=200)
 
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "✓ verified" in finished.stdout
     assert ds.dataset(tmp_path / "totals", partitioning="hive").count_rows() > 0
+
+
+@pytest.mark.long
+def test_demo_is_verified_after_ctrl_c_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    for _ in range(2):
+        process = subprocess.Popen([*DEMO, str(tmp_path)], stdout=subprocess.PIPE, text=True, start_new_session=True)
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("epoch"):
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, output
+        assert "✓ verified" in output

@@ -38,6 +38,8 @@ SCHEMA = "a int, b int, x double, t string, flag boolean, `we ird` int, s struct
         (lambda: F.variance("x"), "var_samp(x)"),
         (lambda: F.first("t", ignorenulls=True), "first(t, true)"),
         (lambda: F.last("t"), "last(t)"),
+        ("first(t)", "first(t)"),
+        ("last(t ignore nulls)", "last(t, true)"),
         ("first(t) ignore nulls", "first(t, true)"),
         ("first_value(t) respect nulls", "first(t)"),
         (lambda: F.every("flag"), "bool_and(flag)"),

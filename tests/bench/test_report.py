@@ -34,9 +34,7 @@ def test_json_has_the_shared_shape(tmp_path: Path) -> None:
 
     written = json.loads((tmp_path / "new" / "report.json").read_text())
     assert list(written) == ["bench", "machine", "ours", "peers", "ratios", "targets"]
-    assert written["targets"] == [
-        {"name": "rows/s vs spark-memory", "value": 2.0, "bound": ">= 1.5", "met": True}
-    ]
+    assert written["targets"] == [{"name": "rows/s vs spark-memory", "value": 2.0, "bound": ">= 1.5", "met": True}]
     assert written["ours"]["midstream"]["rows_per_second"] == 1000.0
     assert written["peers"]["spark-memory"]["correct"] is True
 

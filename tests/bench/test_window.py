@@ -18,9 +18,7 @@ class Scripted:
 
     def poll(self) -> list[EpochTiming]:
         count = next(self._ended)
-        found = [
-            EpochTiming(n, 10, float(n), 1000.0, (n + 1) * 10) for n in range(self._next, self._next + count)
-        ]
+        found = [EpochTiming(n, 10, float(n), 1000.0, (n + 1) * 10) for n in range(self._next, self._next + count)]
         self._next += count
         return found
 

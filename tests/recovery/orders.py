@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import midstream as ms
+from midstream.engine.run import Run
 from midstream.state.compaction import CompactionPolicy
 from midstream.state.ledger import committed_epochs, read_manifest
 from midstream.state.query import read_table
@@ -109,6 +110,13 @@ class Shop:
             running.sink("calls", ms.sinks.for_each_epoch(_write_call(self.root / "calls"))),
             sizes.sink("sizes", ms.sinks.postgres(self.dsn, f"{self.schema}.sizes", mode="append")),
         )
+
+    def run_to_end(self, spark: SparkSession) -> Run:
+        """Run until all input is committed, and end."""
+        run = self.flow().start(spark, self.checkpoint)
+        run.process_available()
+        run.stop()
+        return run
 
     def _source(self, id: str) -> ms.Stream:
         directory = str(self.root / id)

@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from midstream.engine import faults
-from midstream.engine.run import Run
 from midstream.errors import MidstreamError
 from midstream.state.directory import DirectoryStore
 from midstream.state.manifest import MANIFESTS
@@ -31,13 +30,6 @@ class PlantedError(Exception):
 
 def fail() -> None:
     raise PlantedError("planted by the test")
-
-
-def run_to_end(shop: Shop, spark: SparkSession) -> Run:
-    run = shop.flow().start(spark, shop.checkpoint)
-    run.process_available()
-    run.stop()
-    return run
 
 
 def run_to_failure(shop: Shop, spark: SparkSession) -> MidstreamError:
@@ -67,7 +59,7 @@ def test_a_failure_at_a_point_of_the_commit(point: str, shop: Shop, spark: Spark
 
     faults.set_fault(point, None)
     shop.add_epochs(1)
-    run_to_end(shop, spark)
+    shop.run_to_end(spark)
     shop.check()
 
 
@@ -92,7 +84,7 @@ def test_a_failure_inside_the_commit_itself(
     assert shop.committed() == (1 if when == "after" else 0)
 
     shop.add_epochs(1)
-    run_to_end(shop, spark)
+    shop.run_to_end(spark)
     shop.check()
 
 
@@ -106,8 +98,8 @@ def test_failing_again_and_again_at_the_same_epoch(shop: Shop, spark: SparkSessi
     assert len({path.split("/")[1] for path in orphans}) == 3, "every keyed step wrote segments in vain"
 
     faults.set_fault("executed", None)
-    run_to_end(shop, spark)
-    run_to_end(shop, spark)
+    shop.run_to_end(spark)
+    shop.run_to_end(spark)
     shop.check()
     assert segments_on_disk(shop.checkpoint) == segments_needed(shop.checkpoint)
 
@@ -115,20 +107,19 @@ def test_failing_again_and_again_at_the_same_epoch(shop: Shop, spark: SparkSessi
 def test_the_process_dies_right_after_the_commit(shop: Shop, spark: SparkSession) -> None:
     """The manifest is there and no sink has been told: a new process on another machine finishes the epoch."""
     shop.add_epochs(3)
-    orders = Orders(str(shop.root), shop.dsn, shop.schema, str(shop.root / "result"), die_at="committed:1")
-    dead = Driver.start(orders)
+    dead = Driver.start(Orders.of(shop, die_at="committed:1"))
     assert dead.process.wait(120) == -9, dead.process.tail()
     assert shop.committed() == 1
     assert not (shop.root / "changed" / "epoch=1").exists()
 
-    run_to_end(shop, spark)
+    shop.run_to_end(spark)
     shop.check()
 
 
 def test_a_sink_that_cannot_be_written(shop: Shop, spark: SparkSession) -> None:
     """The epoch is committed and the sinks before this one have it; put right, the others get it too."""
     shop.add_epochs(1)
-    run_to_end(shop, spark)
+    shop.run_to_end(spark)
     shop.add_epochs(1)
 
     with psycopg.connect(shop.dsn) as connection:
@@ -145,7 +136,7 @@ def test_a_sink_that_cannot_be_written(shop: Shop, spark: SparkSession) -> None:
 
     with psycopg.connect(shop.dsn) as connection:
         connection.execute(f'ALTER TABLE "{shop.schema}".latest DROP CONSTRAINT latest_n_check')
-    run_to_end(shop, spark)
+    shop.run_to_end(spark)
     shop.check()
 
 
@@ -164,5 +155,5 @@ def test_an_epoch_function_that_raises(shop: Shop, spark: SparkSession) -> None:
     assert "epoch 1" in raised.value.message
 
     (shop.root / "moved").rename(calls)
-    run_to_end(shop, spark)
+    shop.run_to_end(spark)
     shop.check()

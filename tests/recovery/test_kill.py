@@ -31,15 +31,11 @@ def test_killed_at_random_instants(kills: int, shop: Shop) -> None:
         print(f"kill {number}: {log[-1]}", flush=True)
     assert shop.committed() >= 0, log
 
-    last = Driver.start(_orders(shop, kills))
+    last = Driver.start(Orders.of(shop, f"result-{kills}"))
     result = last.finish(timeout=300)
     assert result["ended"] == "finished", (result, log)
     shop.check()
     _check_no_orphans(shop)
-
-
-def _orders(shop: Shop, number: int) -> Orders:
-    return Orders(str(shop.root), shop.dsn, shop.schema, str(shop.root / f"result-{number}"))
 
 
 def _run_and_kill(shop: Shop, chance: random.Random, number: int) -> str:
@@ -47,7 +43,7 @@ def _run_and_kill(shop: Shop, chance: random.Random, number: int) -> str:
     # Enough that it does not finish first: input is added as it goes, so that the rest at the end is small.
     before = shop.committed()
     shop.add_epochs(max(0, before + 8 - shop.epochs))
-    driver = Driver.start(_orders(shop, number))
+    driver = Driver.start(Orders.of(shop, f"result-{number}"))
     phase = chance.choice(["starting", "first epoch", "epochs", "epochs"])
     if phase == "starting":
         generation = len(list(Path(shop.checkpoint, "drivers").glob("*.json"))) + 1
@@ -74,8 +70,8 @@ def _wait(driver: Driver, reached: Callable[[], bool]) -> None:
 
 
 def _kill(driver: Driver, victim: str) -> None:
-    """Kill all processes at once, as when the machine goes, or one of them, as the kernel does when memory runs out: the
-    others may then go on for a moment. Nothing is left of any of them afterwards."""
+    """Kill all processes at once, as when the machine goes, or one of them, as the kernel does when memory runs out:
+    the others may then go on for a moment. Nothing is left of any of them afterwards."""
     target = driver.process.jvm() if victim == "jvm" else driver.process.pid
     if victim != "everything" and target is not None:
         os.kill(target, signal.SIGKILL)

@@ -10,6 +10,7 @@ import os
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -30,8 +31,12 @@ class Orders:
     settings: dict[str, str] = field(default_factory=dict)
     die_at: str | None = None
     """A point of the commit, and how often it is passed before the process ends there: `committed:2`."""
-    until_epoch: int | None = None
-    """Wait until this epoch is committed, by whomever; without, until the input is used up."""
+    forever: bool = False
+    """Go on when the input is used up: more may come."""
+
+    @classmethod
+    def of(cls, shop: Shop, result: str = "result", **options: Any) -> Orders:
+        return cls(str(shop.root), shop.dsn, shop.schema, str(shop.root / result), **options)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -68,10 +73,11 @@ def main(orders: Orders) -> None:
     result: dict[str, object] = {"pid": os.getpid()}
     try:
         run = shop.flow().start(spark, shop.checkpoint, retain_epochs=5)
+        if orders.forever:
+            run.await_termination()
         run.process_available()
         run.stop()
         result["ended"] = "finished"
-        result["first_epochs"] = [report.epoch for report in run.epochs()][:1]
     except MidstreamError as error:
         result |= {"ended": "failed", "class": error.error_class, "message": error.message, "hint": error.hint}
     Path(orders.result).write_text(json.dumps(result))

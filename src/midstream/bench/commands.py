@@ -93,7 +93,9 @@ def floor(
     rounds: Annotated[int, typer.Option(min=1, help="Turns of each contender.")] = 4,
     epochs: Annotated[int, typer.Option(min=2, help="Epochs measured in a turn.")] = 30,
     warmup_epochs: Annotated[int, typer.Option(min=0, help="Epochs before the first turn is measured.")] = 40,
-    aggregate: Annotated[bool, typer.Option("--aggregate", help="A count in place of a user function.")] = False,
+    aggregate: Annotated[
+        bool, typer.Option("--aggregate/--function", help="The keyed step: a count, or a function on tables.")
+    ] = False,
     json: Json = None,
     check: Check = False,
     quick: Quick = False,

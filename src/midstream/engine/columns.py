@@ -32,6 +32,11 @@ def to_spec(name: str, given: Column | str | Fold, spark: SparkSession) -> Aggre
     call = catalyst.parse(name, given) if isinstance(given, str) else catalyst.expression(given)
     while _kind(call) == "Alias":
         call = call.child()
+    if _kind(call) == "AggregateExpression" and _kind(call.aggregateFunction()) in ("First", "Last", "AnyValue"):
+        # The grammar has rules of its own for these: the parser gives the function itself instead of a call of it.
+        end = call.aggregateFunction()
+        value = (catalyst.text(name, end.child()),)
+        return aggregate_spec(name, str(end.prettyName()), value, ignore_nulls=bool(end.ignoreNulls()))
     if _kind(call) != "UnresolvedFunction":
         raise GraphError.not_one_aggregate(name, f"{given}")
     arguments = _list(call.arguments())

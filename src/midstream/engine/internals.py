@@ -46,6 +46,17 @@ def map_in_arrow(
     return type(frame)(frame._jdf.mapInArrow(udf(*columns)._jc, False, None), frame.sparkSession)
 
 
+class QueryStoppedError(InterruptedError):
+    """Leaves an epoch that begins while its query is being stopped. A plain return would count the epoch as done.
+
+    Spark tells its own interrupt from a failure by looking for these words in the message. It looks with a pattern that
+    overflows the stack on a long text, such as that of the real interrupt of a call into the JVM.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling java.lang.InterruptedException")
+
+
 def run_job(frame: DataFrame) -> None:
     """Compute a DataFrame for its side effects. `collect()` would also describe the plan for a page nobody opens."""
     frame._jdf.queryExecution().toRdd().count()

@@ -19,7 +19,7 @@ from midstream.engine.compile import Compiled, compile_pipeline
 from midstream.engine.epoch import EpochRunner
 from midstream.engine.epochs import EpochReport
 from midstream.engine.failure import as_midstream_error
-from midstream.engine.internals import EPOCH_CONF, SessionConf
+from midstream.engine.internals import EPOCH_CONF, QueryStoppedError, SessionConf
 from midstream.engine.plans import record_plan
 from midstream.engine.reports import ReportBox
 from midstream.engine.schemas import to_arrow
@@ -211,10 +211,9 @@ class Run:
 
     def stop(self) -> None:
         """End gracefully: the epoch under way is committed first."""
-        self._stopping = True
         with self._epoch_running:
-            pass
-        self.query.stop()
+            self._stopping = True
+            self.query.stop()
         with self._changed:
             self._changed.wait_for(lambda: self._ended)
 
@@ -245,14 +244,16 @@ class Run:
         return self._make_query(self._log.directory, self._on_batch)
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
-        with self._epoch_running:
+        while not self._epoch_running.acquire(timeout=0.01):
             if self._stopping:
-                raise InterruptedError("the run is being stopped")
-            try:
-                self._runner.run(batch, epoch)
-            except Exception as error:
-                self._epoch_error = error
-                raise
+                raise QueryStoppedError
+        try:
+            self._runner.run(batch, epoch)
+        except Exception as error:
+            self._epoch_error = error
+            raise
+        finally:
+            self._epoch_running.release()
 
     def _committed(self, manifest: Manifest, report: EpochReport) -> None:
         self._reports.append(report)
