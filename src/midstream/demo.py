@@ -166,7 +166,8 @@ class Display:
             "epoch latency",
             f"[bold]{last.duration_ms:.0f} ms[/bold]  p50 {percentile(self.durations, 50):.0f} ms",
         )
-        grid.add_row("", f"[cyan]{spark_line(self.durations[-50:])}[/cyan]")
+        # Without the first epoch, which starts the Python workers and would flatten all others.
+        grid.add_row("", f"[cyan]{spark_line(self.durations[1:][-50:])}[/cyan]")
         grid.add_row("state", f"[bold]{last.state_rows:,}[/bold] keys, {size(last.state_bytes)}")
         grid.add_row("rows so far", f"{sum(report.rows for report in self.epochs.values()):,}")
         return Group(grid)
@@ -177,7 +178,7 @@ def spark_line(values: list[float]) -> str:
     >>> spark_line([0, 50, 100])
     '▁▄█'
     """
-    top = max(values) or 1
+    top = max(values, default=0) or 1
     return "".join(SPARK_LINE[int(value / top * (len(SPARK_LINE) - 1))] for value in values)
 
 

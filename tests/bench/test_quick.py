@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """Half the CPU time of a run this short goes into compiling code that it then hardly uses."""
 

@@ -88,13 +88,14 @@ class Driver:
         return found
 
 
-def run_module(module: str, *arguments: str, log: Path) -> Process:
+def run_module(module: str, *arguments: str, log: Path, **variables: str) -> Process:
     """Start a module of the tests with the interpreter and the packages of this one."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)]),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        **variables,
     }
     with log.open("ab") as output:
         popen = subprocess.Popen(

@@ -35,12 +35,13 @@ ELSEWHERE = {"host": "elsewhere", "pid": 4242, "started_at": "2026-01-01T00:00:0
 
 @contextmanager
 def feeding(shop: Shop) -> Iterator[None]:
-    """Input that keeps coming."""
+    """Input that keeps coming, no faster than it is used up."""
     enough = threading.Event()
 
     def feed() -> None:
-        while not enough.wait(0.4):
-            shop.add_epochs(1)
+        while not enough.wait(0.1):
+            if shop.epochs - shop.committed() < 4:
+                shop.add_epochs(1)
 
     thread = threading.Thread(target=feed)
     thread.start()

@@ -24,6 +24,7 @@ from midstream.state.segment import encode_segment
 from midstream.state.store import Store
 from midstream.state.tables import Groups, KeyedFunction, TableDelta
 from midstream.task.report import TableWrite, TaskReport
+from midstream.task.sockets import hurry
 from midstream.task.staging import StageTarget
 
 HASH_COLUMN = "__midstream_hash"
@@ -51,6 +52,7 @@ class KeyedTask:
     send: Callable[[TaskReport], None]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        hurry()
         rows = self._collect(batches)
         if not rows.num_rows and not self.complete:
             self._report_no_rows()
