@@ -85,8 +85,16 @@ class Dataflow:
             elif isinstance(step, SourceStep):
                 frame = self._frames[step.id]
             else:
-                frame = apply_stateless(step, [self._frames[i.id] for i in step.inputs], batch.sparkSession)
+                frame = self._stateless(step, batch.sparkSession)
             self._frames[step.id] = self._shared(step, frame)
+
+    def _stateless(self, step: Step, spark: SparkSession) -> DataFrame:
+        try:
+            return apply_stateless(step, [self._frames[source.id] for source in step.inputs], spark)
+        except MidstreamError:
+            raise
+        except Exception as cause:
+            raise step_error(step, cause) from cause
 
     def _shared(self, step: Step, frame: DataFrame) -> DataFrame:
         """A step several others read is computed once: a keyed one at once, so that its state task runs only once."""

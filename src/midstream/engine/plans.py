@@ -9,8 +9,9 @@ from midstream.engine.compile import Compiled
 from midstream.engine.schemas import differences
 from midstream.errors import CheckpointError
 from midstream.graph.steps import SinkStep
-from midstream.state.ledger import Ledger, now
+from midstream.state.ledger import Ledger, now, numbered
 from midstream.state.manifest import Manifest, schema_from_json, schema_to_json
+from midstream.state.tables import TableSpec
 
 PLANS = "plans"
 FORMAT = 1
@@ -18,19 +19,34 @@ FORMAT = 1
 
 def record_plan(ledger: Ledger, compiled: Compiled, last: Manifest) -> int:
     """The version of this pipeline in the plan log, written when it is new. Raises when it does not fit."""
-    known = sorted(item.path for item in ledger.store.list(PLANS))
     described = _describe(compiled)
-    if known:
-        before = json.loads(ledger.store.read(known[-1]).to_pybytes())
-        if before["format"] > FORMAT:
-            raise CheckpointError.newer_format(known[-1], before["format"], FORMAT)
-        _check_fit(ledger.store.url, before, compiled, last)
-        if before["steps"] == described:
-            return int(before["version"])
-    version = len(known) + 1
-    body = {"format": FORMAT, "version": version, "recorded_at": now(), "steps": described}
-    ledger.store.create(f"{PLANS}/{version:06d}.json", json.dumps(body, indent=1).encode())
-    return version
+    while True:
+        newest = max(numbered(ledger.store, PLANS), default=0)
+        if newest:
+            before = _read(ledger, newest)
+            _check_fit(ledger.store.url, before, compiled, last)
+            if before == described:
+                return newest
+        body = {"format": FORMAT, "version": newest + 1, "recorded_at": now(), "steps": described}
+        if ledger.store.create(_path(newest + 1), json.dumps(body, indent=1).encode()):
+            return newest + 1
+
+
+def _read(ledger: Ledger, version: int) -> dict[str, Any]:
+    """The steps of a version of the pipeline."""
+    path = _path(version)
+    try:
+        body = json.loads(ledger.store.read(path).to_pybytes())
+        if body["format"] > FORMAT:
+            raise CheckpointError.newer_format(path, body["format"], FORMAT)
+        steps: dict[str, Any] = body["steps"]
+        return {id_: {"kind": step["kind"], **step} for id_, step in steps.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise CheckpointError.damaged_file(path, cause) from cause
+
+
+def _path(version: int) -> str:
+    return f"{PLANS}/{version:06d}.json"
 
 
 def _describe(compiled: Compiled) -> dict[str, Any]:
@@ -48,7 +64,7 @@ def _describe(compiled: Compiled) -> dict[str, Any]:
 
 
 def _check_fit(url: str, before: dict[str, Any], compiled: Compiled, last: Manifest) -> None:
-    known = {id_: step for id_, step in before["steps"].items() if step["kind"] == "source"}
+    known = {id_: step for id_, step in before.items() if step["kind"] == "source"}
     given = compiled.source_schemas
     if set(known) != set(given):
         raise CheckpointError.other_pipeline(url, _named("sources", given), _named("sources", known))
@@ -73,10 +89,19 @@ def _check_tables(id_: str, tables: Any, last: Manifest) -> None:
         raise CheckpointError.state_changed(id_, f"it keeps the tables {sorted(wanted)}, there are {sorted(stored)}")
     for name, spec in wanted.items():
         told = differences(stored[name].spec.schema, spec.schema)
-        if not told and stored[name].spec.keys.names != spec.keys.names:
-            told = f"it is keyed by {spec.keys.names}, was by {stored[name].spec.keys.names}"
+        told = told or _other_kind(stored[name].spec, spec)
         if told:
             raise CheckpointError.state_changed(id_, told)
+
+
+def _other_kind(before: TableSpec, after: TableSpec) -> str:
+    if before.keys.names != after.keys.names:
+        return f"it is keyed by {after.keys.names}, was by {before.keys.names}"
+    if before.kind != after.kind:
+        return f"the table '{after.name}' is a {after.kind} table, was a {before.kind} table"
+    if before.range_column != after.range_column:
+        return f"the range column of '{after.name}' is {after.range_column}, was {before.range_column}"
+    return ""
 
 
 def _named(what: str, ids: Any) -> str:

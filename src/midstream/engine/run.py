@@ -25,6 +25,7 @@ from midstream.engine.reports import ReportBox
 from midstream.engine.schemas import to_arrow
 from midstream.engine.sources import load_sources, tagged_union
 from midstream.engine.sparklog import SparkLog
+from midstream.engine.results import complete_result
 from midstream.errors import CheckpointError, EpochError, MidstreamError, SinkError
 from midstream.sinks.base import Sink, SinkContext
 from midstream.state.collector import Collector
@@ -218,16 +219,25 @@ class Run:
             self._changed.wait_for(lambda: self._ended)
 
     def read_state(self, step: str, table: str | None = None, epoch: int | None = None) -> pa.Table:
-        """All rows of a keyed step's table, at the last or at any retained epoch."""
+        """All rows of a keyed step's table as it is kept, at the last or at any retained epoch."""
+        return read_table(self._ledger.store, self._manifest(epoch), step, table)
+
+    def read_result(self, step: str, epoch: int | None = None) -> pa.Table:
+        """What an aggregate step has computed for every key, at the last or at any retained epoch."""
+        known = [id_ for id_, keyed in self._runner.compiled.keyed.items() if keyed.aggregates is not None]
+        if step not in known:
+            raise CheckpointError.no_such_state(f"aggregate step '{step}'", ", ".join(known) or "none")
+        function = self._runner.compiled.keyed[step].function
+        return complete_result(self._ledger.store, self._manifest(epoch), step, function)
+
+    def _manifest(self, epoch: int | None) -> Manifest:
         if epoch is None:
-            manifest = self._runner.last
-        else:
-            retained = self._ledger.epochs()
-            if epoch not in retained:
-                known = f"epochs {retained[0]} to {retained[-1]}" if retained else "none yet"
-                raise CheckpointError.no_such_state(f"epoch {epoch}", known)
-            manifest = self._ledger.read(epoch)
-        return read_table(self._ledger.store, manifest, step, table)
+            return self._runner.last
+        retained = self._ledger.epochs()
+        if epoch not in retained:
+            known = f"epochs {retained[0]} to {retained[-1]}" if retained else "none yet"
+            raise CheckpointError.no_such_state(f"epoch {epoch}", known)
+        return self._ledger.read(epoch)
 
     @property
     def last_epoch(self) -> int:

@@ -50,7 +50,9 @@ class Pipeline:
 
     @property
     def sources(self) -> tuple[SourceStep, ...]:
-        return tuple(step for step in self.steps if isinstance(step, SourceStep))
+        """By id, not as the graph is written: Spark's log knows sources by their position alone."""
+        sources = [step for step in self.steps if isinstance(step, SourceStep)]
+        return tuple(sorted(sources, key=lambda source: source.id))
 
     @property
     def keyed(self) -> tuple[KeyedStep, ...]:

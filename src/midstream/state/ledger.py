@@ -97,7 +97,7 @@ class Ledger:
 
 
 def committed_epochs(store: Store) -> list[int]:
-    return _numbers(store, MANIFESTS)
+    return numbered(store, MANIFESTS)
 
 
 def read_manifest(store: Store, epoch: int) -> Manifest:
@@ -110,10 +110,10 @@ def _driver_path(generation: int) -> str:
 
 
 def _generations(store: Store) -> list[int]:
-    return _numbers(store, DRIVERS)
+    return numbered(store, DRIVERS)
 
 
-def _numbers(store: Store, folder: str) -> list[int]:
+def numbered(store: Store, folder: str) -> list[int]:
     """The numbers that name the files of a folder. What file systems and copying tools leave there is not ours."""
     names = (item.path.removeprefix(f"{folder}/").removesuffix(".json") for item in store.list(folder))
     return [int(name) for name in names if name.isdecimal()]

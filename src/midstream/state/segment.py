@@ -188,6 +188,14 @@ class Segment:
 
     @cached_property
     def _index(self) -> tuple[pa.Schema, tuple[BlockInfo, ...]]:
+        try:
+            return self._read_index()
+        except CheckpointError:
+            # A copy in the cache may be the damaged one: look once at the original.
+            self._cache.forget(self._store, self.info.path)
+            return self._read_index()
+
+    def _read_index(self) -> tuple[pa.Schema, tuple[BlockInfo, ...]]:
         size = self.info.bytes
         tail_start = max(0, size - _TAIL_BYTES)
         tail = self._read(tail_start, size - tail_start)
@@ -255,6 +263,8 @@ class Segment:
             raise
 
     def _damaged(self, reason: str) -> CheckpointError:
+        # Once it is restored, nobody shall be shown what was there before.
+        self._cache.forget(self._store, self.info.path)
         return CheckpointError.damaged_segment(self.info.path, self._store.url, reason)
 
 
