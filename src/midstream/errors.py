@@ -101,7 +101,11 @@ class GraphError(MidstreamError):
 
     @classmethod
     def not_callable(cls, id: str, given: object) -> GraphError:
-        return cls("NOT_A_FUNCTION", f"Step '{id}' needs a function, but was given {given!r}.")
+        return cls(
+            "NOT_A_FUNCTION",
+            f"Step '{id}' needs a function, but was given {given!r}.",
+            hint="give the function itself, not its name and not what it returns.",
+        )
 
     @classmethod
     def bad_parallelism(cls, id: str, given: object) -> GraphError:
@@ -117,7 +121,11 @@ class GraphError(MidstreamError):
 
     @classmethod
     def step_failed(cls, id: str, cause: object) -> GraphError:
-        return cls("STEP_NOT_VALID", f"Step '{id}' cannot be planned: {cause}")
+        return cls(
+            "STEP_NOT_VALID",
+            f"Step '{id}' cannot be planned: {cause}",
+            hint="correct the step; nothing of this epoch, if one was under way, was committed.",
+        )
 
     @classmethod
     def unknown_aggregate(cls, name: str, function: str, known: list[str]) -> GraphError:
@@ -151,7 +159,11 @@ class GraphError(MidstreamError):
 
     @classmethod
     def aggregate_not_analysed(cls, name: str, sql: str, cause: object) -> GraphError:
-        return cls("AGGREGATE_NOT_VALID", f"The aggregate '{name}', {sql}, does not fit its input: {cause}")
+        return cls(
+            "AGGREGATE_NOT_VALID",
+            f"The aggregate '{name}', {sql}, does not fit its input: {cause}",
+            hint="compute what it needs in a transform step before this one.",
+        )
 
     @classmethod
     def bad_fold(cls, problem: str, hint: str) -> GraphError:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
 from midstream.aggregates.plan import AggregatePlan, plan_aggregates
 from midstream.engine.columns import to_spec
+from midstream.engine.failure import step_error
 from midstream.engine.schemas import is_keyable, to_arrow, to_spark
 from midstream.errors import GraphError, MidstreamError
 from midstream.graph.pipeline import Pipeline
@@ -120,8 +120,7 @@ class _Compiler:
             except MidstreamError:
                 raise
             except Exception as cause:
-                reason = str(cause).strip().partition("\n")[0] if isinstance(cause, PySparkException) else repr(cause)
-                raise GraphError.step_failed(step.id, reason) from cause
+                raise step_error(step, cause) from cause
         schemas = {id_: frame.schema for id_, frame in self._frames.items()}
         return Compiled(self._pipeline, schemas, self._keyed, self._sinks)
 

@@ -12,9 +12,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
+from midstream.engine.failure import step_error
 from midstream.engine.internals import before_exchange, map_in_arrow, run_job
 from midstream.engine.schemas import quoted, to_arrow
 from midstream.engine.sources import split_batch
+from midstream.errors import MidstreamError
 from midstream.graph.steps import AggregateStep, KeyedStep, OutputMode, SinkStep, SourceStep, Step
 from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
@@ -24,7 +26,7 @@ from midstream.task.report import TaskReport
 from midstream.task.staging import StageTarget, StageTask
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _NOTHING = StructType([StructField("nothing", IntegerType())])
 """Schema of a task that sends no rows on: its work is in the files it wrote and the report it sent."""

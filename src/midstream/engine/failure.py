@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import traceback
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from midstream import errors
-from midstream.errors import CheckpointError, EpochError, MidstreamError, StoreError
+from midstream.errors import CheckpointError, EpochError, GraphError, MidstreamError, StoreError
+from midstream.graph.steps import Step
 from midstream.state.ledger import Ledger
+from midstream.task.userfn import raised_at
 
 _TOLD = re.compile(
     r"midstream\.errors\.(?P<kind>\w+): \[(?P<name>[A-Z_]+)\] (?P<message>.*?)"
@@ -41,6 +44,17 @@ def as_midstream_error(error: BaseException, ledger: Ledger) -> MidstreamError:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return EpochError.failed(f"{type(error).__name__}: {text}{where}")
+
+
+def step_error(step: Step, cause: Exception) -> GraphError:
+    """The error for a step whose DataFrame could not be made, naming the line in the user's own file."""
+    if isinstance(cause, PySparkException):
+        return GraphError.step_failed(step.id, str(cause).strip().partition("\n")[0])
+    if isinstance(cause, Py4JJavaError):  # what PySpark has no exception of its own for, such as an unknown format
+        return GraphError.step_failed(step.id, str(cause.java_exception).partition("\n")[0])
+    function = getattr(step, "function", None) or getattr(step, "load", None)
+    where = f" (at {raised_at(cause, function)})" if function else ""
+    return GraphError.step_failed(step.id, f"{type(cause).__name__}: {cause}{where}")
 
 
 def _error_of_log(text: str, ledger: Ledger) -> MidstreamError | None:

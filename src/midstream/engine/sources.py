@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from midstream.engine.failure import step_error
 from midstream.errors import GraphError
 from midstream.graph.pipeline import Pipeline
 
@@ -23,8 +23,8 @@ def load_sources(pipeline: Pipeline, spark: SparkSession) -> dict[str, DataFrame
     for source in pipeline.sources:
         try:
             frame = source.load(spark)
-        except PySparkException as cause:
-            raise GraphError.step_failed(source.id, str(cause).strip().partition("\n")[0]) from cause
+        except Exception as cause:
+            raise step_error(source, cause) from cause
         if not getattr(frame, "isStreaming", False):
             raise GraphError.not_streaming(source.id)
         frames[source.id] = frame
@@ -52,6 +52,4 @@ def split_batch(batch: DataFrame, sources: Mapping[str, object]) -> dict[str, Da
     """The rows of an epoch by source."""
     if len(sources) == 1:
         return {next(iter(sources)): batch}
-    return {
-        id_: batch.where(F.col(_TAG) == number).select(f"s{number}.*") for number, id_ in enumerate(sources)
-    }
+    return {id_: batch.where(F.col(_TAG) == number).select(f"s{number}.*") for number, id_ in enumerate(sources)}

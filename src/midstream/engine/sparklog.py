@@ -65,16 +65,23 @@ class SparkLog:
         if not self.is_mirrored:
             return {}
         live: dict[str, str] = {}
-        for file in sorted(self.directory.rglob("*")):
+        for file in self._live_logs():
             name = file.relative_to(self.directory).as_posix()
-            if not file.is_file() or not name.startswith(("sources/", "metadata")) or file.name.startswith("."):
-                continue
             if name not in self._mirrored:
                 target = f"spark/{generation:06d}/{name}"
                 self._store.put(target, file.read_bytes())
                 self._mirrored[name] = target
             live[name] = self._mirrored[name]
         return live
+
+    def _live_logs(self) -> Iterator[Path]:
+        """What Spark needs of its logs to go on. A source that merges its log needs the last two merges and what came
+        after the first of them: from the two Spark learns how often to merge."""
+        for folder in (self.directory, *sorted(self.directory.glob("sources/**/"))):
+            files = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")]
+            merges = sorted(int(file.stem) for file in files if file.suffix == ".compact")
+            oldest = merges[-2] if len(merges) > 1 else -1
+            yield from (file for file in files if not file.stem.isdecimal() or int(file.stem) >= oldest)
 
     def close(self) -> None:
         if self.is_mirrored:

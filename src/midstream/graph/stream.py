@@ -41,9 +41,7 @@ def pipeline(*pipelines: Pipeline) -> Pipeline:
     return join(pipelines)
 
 
-def table(
-    schema: Schema, kind: Literal["value", "list"] = "value", range_column: str | None = None
-) -> StateTable:
+def table(schema: Schema, kind: Literal["value", "list"] = "value", range_column: str | None = None) -> StateTable:
     """A named table for `stateful(state={…})`: one row a key (`value`) or any number (`list`)."""
     return StateTable(schema, TableKind(kind), range_column)
 
@@ -65,7 +63,9 @@ class Stream:
     def union(self, id: str, *others: Stream) -> Stream:
         """This stream and others as one; columns are matched by name."""
         if not others:
-            raise GraphError("EMPTY_UNION", f"The union '{id}' has nothing to add to its stream.")
+            raise GraphError(
+                "EMPTY_UNION", f"The union '{id}' has nothing to add to its stream.", hint="name the other streams."
+            )
         return Stream(UnionStep(id, (self.step, *(other.step for other in others))))
 
     def key_by(self, *columns: str) -> KeyedStream:

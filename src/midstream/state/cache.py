@@ -171,9 +171,7 @@ class BlockCache:
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                _log.warning(
-                    "the cache directory %s cannot be written, going on without: %s", self.directory, error
-                )
+                _log.warning("the cache directory %s cannot be written, going on without: %s", self.directory, error)
             return data
         if mapped is None:
             return data

@@ -66,13 +66,9 @@ class CompactionResult:
     outputs: tuple[SegmentInfo, ...]
 
 
-def plan_compaction(
-    step: str, table: TableState, policy: CompactionPolicy, generation: int
-) -> CompactionJob | None:
+def plan_compaction(step: str, table: TableState, policy: CompactionPolicy, generation: int) -> CompactionJob | None:
     """The most useful merge of a table's segments, or None when there is nothing to gain."""
-    deltas, merged, base = (
-        tuple(s for s in table.segments if s.level == level) for level in (0, 1, _BASE)
-    )
+    deltas, merged, base = (tuple(s for s in table.segments if s.level == level) for level in (0, 1, _BASE))
 
     def job(inputs: tuple[SegmentInfo, ...], level: int, final: bool) -> CompactionJob:
         return CompactionJob(

@@ -95,10 +95,10 @@ class Manifest:
 
     @property
     def paths(self) -> set[str]:
-        """Every segment this manifest needs."""
+        """Every segment and every copy of a source log this manifest needs."""
         return {
             segment.path for step in self.steps.values() for table in step.tables.values() for segment in table.segments
-        }
+        }.union(self.source_files.values())
 
     @property
     def state_bytes(self) -> int:

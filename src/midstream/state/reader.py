@@ -94,9 +94,7 @@ class PartitionSnapshot:
 
     def _segments(self, state: TableState, first: int, last: int) -> list[Segment]:
         return [
-            OPEN_SEGMENTS.get(self.store, info)
-            for info in state.segments
-            if info.first <= last and info.last >= first
+            OPEN_SEGMENTS.get(self.store, info) for info in state.segments if info.first <= last and info.last >= first
         ]
 
 

@@ -163,9 +163,7 @@ class S3Store:
     def _told(self, error: BaseError) -> StoreError:
         answer = _Answer.of(error)
         if "/latest/api/token" in answer.text or "/latest/meta-data" in answer.text:
-            return StoreError.access_denied(
-                self.url, "no keys were given and this machine has no role of its own"
-            )
+            return StoreError.access_denied(self.url, "no keys were given and this machine has no role of its own")
         if answer.status is None and "HTTP error" in answer.text:
             return StoreError.unreachable(self.url, _endpoint(self) or "AWS", answer.reason)
         if answer.code == "NoSuchBucket":
@@ -217,9 +215,7 @@ def _connect(store: S3Store, process: int) -> Client:
         # Whoever writes http:// means it.
         client.setdefault("allow_http", "true")
     config: Any = options
-    return Client(
-        store.bucket, prefix=store.prefix or None, config=config, client_options=client, retry_config=retry
-    )
+    return Client(store.bucket, prefix=store.prefix or None, config=config, client_options=client, retry_config=retry)
 
 
 def _open(store: S3Store) -> Client:

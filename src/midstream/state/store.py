@@ -122,9 +122,7 @@ def check_path(path: str) -> str:
 def _file_url_path(url: str) -> Path:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
-        raise StoreError.bad_url(
-            url, f"names the host '{parts.netloc}', but file: is for this machine's directories"
-        )
+        raise StoreError.bad_url(url, f"names the host '{parts.netloc}', but file: is for this machine's directories")
     if parts.query or parts.fragment:
         raise StoreError.bad_url(url, "has a '?' or '#'; write them as %3F and %23")
     return Path(unquote(parts.path))

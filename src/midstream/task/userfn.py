@@ -236,10 +236,15 @@ def describe(function: Callable[..., Any]) -> str:
 def user_error(step: str, function: Callable[..., Any], cause: Exception) -> UserFunctionError:
     """The error for an exception out of a user's function, naming the line in the user's own file."""
     target = function.function if isinstance(function, PerKey) else function
-    file = getattr(getattr(target, "__code__", None), "co_filename", None)
+    return UserFunctionError.raised(step, describe(function), raised_at(cause, target), cause)
+
+
+def raised_at(cause: Exception, function: Callable[..., Any]) -> str:
+    """File and line an exception came from: the innermost in the function's own file, for the rest is libraries."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
     frames = traceback.extract_tb(cause.__traceback__)
     own = [frame for frame in frames if frame.filename == file] or frames
-    return UserFunctionError.raised(step, describe(function), f"{own[-1].filename}:{own[-1].lineno}", cause)
+    return f"{own[-1].filename}:{own[-1].lineno}"
 
 
-__all__ = ["STATE", "Library", "PerKey", "TableUpdate", "UserFunction", "describe", "user_error"]
+__all__ = ["STATE", "Library", "PerKey", "TableUpdate", "UserFunction", "describe", "raised_at", "user_error"]
