@@ -114,7 +114,7 @@ def main(name: str, directory: Path, master: str, settings: dict[str, str]) -> N
     run = flow(spark, directory, TROUBLES[name](marks)).start(spark, str(directory / "chk"))
     run.process_available()
     state = {row["k"]: [row["n"], row["total"]] for row in run.read_state("count").to_pylist()}
-    second = {row["half"]: row["rows"] for row in run.read_state("halves").to_pylist()}
+    second = {row["half"]: list(row.values())[-1] for row in run.read_state("halves").to_pylist()}
     run.stop()
     (directory / "result.json").write_text(json.dumps({"state": list(state.items()), "halves": list(second.items())}))
     spark.stop()

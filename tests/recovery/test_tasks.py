@@ -237,7 +237,7 @@ def conflicts() -> Iterator[TaskReport]:
         yield replace(other_attempt(), tables={"state": other})
 
 
-@pytest.mark.parametrize("other", conflicts())
+@pytest.mark.parametrize("other", list(conflicts()))
 def test_reports_that_differ_are_a_conflict(other: TaskReport) -> None:
     with pytest.raises(UnclearReportsError) as raised:
         one_per_partition([REPORT, other])

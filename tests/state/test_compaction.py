@@ -94,7 +94,7 @@ def test_a_process_merges_beside_the_stream(table: Table) -> None:
     finally:
         compactor.close()
     table.state = merged["x"].tables["t"]
-    assert {segment.level for segment in table.state.segments} == {1}
+    assert {segment.level for segment in table.state.segments} == {2}
     assert len(table.scan()) == 20
 
 

@@ -88,7 +88,8 @@ def plan_compaction(step: str, table: TableState, policy: CompactionPolicy, gene
     if len(_runs(merged)) >= policy.runs:
         return job(merged, 1, final=not base)
     if len(_runs(deltas)) >= policy.deltas:
-        return job(deltas, 1, final=not base and not merged)
+        first = not base and not merged
+        return job(deltas, _BASE if first else 1, final=first)
     return None
 
 
