@@ -27,9 +27,7 @@ from obstore.store import S3Store
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-WEED_PORTS = tuple(
-    f"{role}.{port}" for role in ("master", "volume", "filer", "s3") for port in ("port", "port.grpc")
-)
+WEED_PORTS = tuple(f"{role}.{port}" for role in ("master", "volume", "filer", "s3") for port in ("port", "port.grpc"))
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Driver:
     def start(cls, orders: Orders) -> Driver:
         return cls(run_module("tests.recovery.workload", orders.to_json(), log=Path(orders.result + ".log")), orders)
 
-    def finish(self, timeout: float = 120) -> dict[str, Any]:
+    def finish(self, timeout: float = 600) -> dict[str, Any]:
         """Wait for the end and give what it wrote as its result."""
         self.process.wait(timeout)
         result = Path(self.orders.result)

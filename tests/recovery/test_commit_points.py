@@ -104,11 +104,12 @@ def test_failing_again_and_again_at_the_same_epoch(shop: Shop, spark: SparkSessi
     assert segments_on_disk(shop.checkpoint) == segments_needed(shop.checkpoint)
 
 
+@pytest.mark.timeout(900)
 def test_the_process_dies_right_after_the_commit(shop: Shop, spark: SparkSession) -> None:
     """The manifest is there and no sink has been told: a new process on another machine finishes the epoch."""
     shop.add_epochs(3)
     dead = Driver.start(Orders.of(shop, die_at="committed:1"))
-    assert dead.process.wait(120) == -9, dead.process.tail()
+    assert dead.process.wait(600) == -9, dead.process.tail()
     assert shop.committed() == 1
     assert not (shop.root / "changed" / "epoch=1").exists()
 

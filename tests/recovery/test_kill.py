@@ -22,7 +22,7 @@ SEED = 20260
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(30, marks=pytest.mark.long)])
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_killed_at_random_instants(kills: int, shop: Shop) -> None:
     chance = random.Random(SEED)
     log: list[str] = []
@@ -32,7 +32,7 @@ def test_killed_at_random_instants(kills: int, shop: Shop) -> None:
     assert shop.committed() >= 0, log
 
     last = Driver.start(Orders.of(shop, f"result-{kills}"))
-    result = last.finish(timeout=300)
+    result = last.finish()
     assert result["ended"] == "finished", (result, log)
     shop.check()
     _check_no_orphans(shop)
@@ -62,7 +62,7 @@ def _run_and_kill(shop: Shop, chance: random.Random, number: int) -> str:
 
 
 def _wait(driver: Driver, reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while not reached():
         assert driver.process.alive, f"it ended by itself:\n{driver.process.tail()}"
         assert time.monotonic() < deadline, f"no progress:\n{driver.process.tail()}"

@@ -25,6 +25,9 @@ from tests.recovery.orders import segments_needed, segments_on_disk
 from tests.recovery.processes import run_module
 from tests.recovery.task_trouble import EPOCHS, KEYS, expected, write_input
 
+# Each of these starts a Spark of its own, some with executors: seconds when nothing else runs, minutes beside a benchmark.
+pytestmark = pytest.mark.timeout(900)
+
 RETRIES = {"spark.task.maxFailures": "4"}
 SPECULATION = {
     **RETRIES,
@@ -52,7 +55,7 @@ def trouble(name: str, directory: Path, master: str, settings: dict[str, str]) -
         # Executors are started from here.
         SPARK_HOME=str(Path(pyspark.__file__).parent),
     )
-    assert process.wait(180) == 0, process.tail()
+    assert process.wait(600) == 0, process.tail()
     result = json.loads((directory / "result.json").read_text())
     assert dict(result["state"]) == expected()
     assert dict(result["halves"]) == dict.fromkeys((0, 1), EPOCHS * KEYS // 2)

@@ -30,6 +30,8 @@ from tests.recovery.workload import Orders
 
 Plant = Callable[..., None]
 
+pytestmark = pytest.mark.timeout(900)
+
 ELSEWHERE = {"host": "elsewhere", "pid": 4242, "started_at": "2026-01-01T00:00:00.000+00:00"}
 
 
@@ -52,7 +54,7 @@ def feeding(shop: Shop) -> Iterator[None]:
         thread.join()
 
 
-def failure_of(run: Run, timeout: float = 120) -> MidstreamError:
+def failure_of(run: Run, timeout: float = 400) -> MidstreamError:
     with pytest.raises(MidstreamError) as raised:
         run.await_termination(timeout)
     assert run.status == "failed"
@@ -74,7 +76,7 @@ def test_a_driver_takes_over_and_is_taken_over(shop: Shop, spark: SparkSession) 
             assert error.hint
 
             mine = shop.committed()
-            wait_until(lambda: shop.committed() > mine + 2, 120, "the other driver goes on")
+            wait_until(lambda: shop.committed() > mine + 2, 400, "the other driver goes on")
             again = shop.flow().start(spark, shop.checkpoint)
             result = there.finish()
         assert result["class"] == "CHECKPOINT_TAKEN_OVER"
@@ -89,12 +91,11 @@ def test_a_driver_takes_over_and_is_taken_over(shop: Shop, spark: SparkSession) 
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_two_drivers_that_start_together(shop: Shop) -> None:
     for number in range(5):
         shop.add_epochs(5)
         drivers = [Driver.start(Orders.of(shop, f"result-{number}-{which}")) for which in range(2)]
-        results = [driver.finish(timeout=200) for driver in drivers]
+        results = [driver.finish() for driver in drivers]
         assert "finished" in [result["ended"] for result in results], results
         for result, other in zip(results, reversed(results), strict=True):
             if result["ended"] != "finished":

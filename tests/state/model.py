@@ -52,20 +52,13 @@ class Table:
         segments = []
         for number, part in enumerate(self.ranges):
             mine = sorted(
-                (
-                    (h, row)
-                    for row, h in zip(rows, self.hashes([r[0] for r in rows]), strict=True)
-                    if _inside(part, h)
-                ),
+                ((h, row) for row, h in zip(rows, self.hashes([r[0] for r in rows]), strict=True) if _inside(part, h)),
                 key=lambda pair: pair[0],
             )
             if not mine:
                 continue
             table = pa.Table.from_pylist(
-                [
-                    {"k": k[0], "w": k[1], "v": v[0] if v else None, "s": v[1] if v else None}
-                    for _, (k, v) in mine
-                ],
+                [{"k": k[0], "w": k[1], "v": v[0] if v else None, "s": v[1] if v else None} for _, (k, v) in mine],
                 self.state.spec.schema,
             )
             hashes = np.array([h for h, _ in mine], dtype=np.int64)

@@ -131,9 +131,7 @@ class TestLocal:
 class TestRemote:
     DATA = os.urandom(100_000)
 
-    def test_range_is_fetched_once_for_all_processes(
-        self, remote: Store, cache: BlockCache, directory: Path
-    ) -> None:
+    def test_range_is_fetched_once_for_all_processes(self, remote: Store, cache: BlockCache, directory: Path) -> None:
         remote.put("seg/a", self.DATA)
         for _ in range(3):
             assert cache.read(remote, "seg/a", 100, 1000).to_pybytes() == self.DATA[100:1100]
@@ -145,9 +143,7 @@ class TestRemote:
         assert later.read(remote, "seg/a", 100, 1000).to_pybytes() == self.DATA[100:1100]
         assert (later.hits, later.fetched_bytes) == (1, 0)
 
-    def test_what_was_written_through_is_never_fetched(
-        self, remote: Store, cache: BlockCache, directory: Path
-    ) -> None:
+    def test_what_was_written_through_is_never_fetched(self, remote: Store, cache: BlockCache, directory: Path) -> None:
         cache.write_through(remote, "seg/a", pa.py_buffer(self.DATA))
         remote.delete(["seg/a"])
         assert cache.read(remote, "seg/a", 100, 1000).to_pybytes() == self.DATA[100:1100]
@@ -237,9 +233,7 @@ class TestEviction:
         cache.read(remote, "seg/a", 0, 10)
         assert file.stat().st_mtime > 1
 
-    def test_half_written_copies_of_dead_processes_go(
-        self, remote: Store, cache: BlockCache, directory: Path
-    ) -> None:
+    def test_half_written_copies_of_dead_processes_go(self, remote: Store, cache: BlockCache, directory: Path) -> None:
         cache.write_through(remote, "seg/a", b"x" * 100)
         old, new = directory / ".tmp" / "old", directory / ".tmp" / "new"
         old.write_bytes(b"x")

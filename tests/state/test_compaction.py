@@ -54,11 +54,11 @@ def test_nothing_is_done_for_too_little(table: Table) -> None:
 def test_the_base_keeps_no_tombstones(table: Table) -> None:
     fill(table, 3)
     settle(table)
-    for _ in range(3):
+    for _ in range(2 * POLICY.deltas):
         table.write([((str(key), key), None) for key in range(20)])
-    settle(table)
+        settle(table)
     assert table.scan() == []
-    assert sum(segment.rows for segment in table.state.segments) <= 20
+    assert table.state.segments == ()
 
 
 def test_a_merge_whose_inputs_are_gone_changes_nothing(table: Table) -> None:
@@ -134,7 +134,9 @@ def test_retention_removes_old_epochs_and_what_only_they_needed(table: Table) ->
     assert {item.path for item in table.store.list("segments")} >= needed
     swept = Collector(Ledger.open(table.store), retain=3)
     swept.recover()
-    assert {item.path for item in table.store.list("segments")} == needed
+    left = {item.path for item in table.store.list("segments")}
+    # A young merge of another driver stays for a while: that driver may be about to commit it.
+    assert {path for path in left if "-g000001-" not in path} <= needed <= left
 
 
 def test_a_sweep_spares_what_may_still_be_committed(table: Table) -> None:

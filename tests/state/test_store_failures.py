@@ -200,9 +200,7 @@ class TestS3:
 
     def test_create_whose_answer_was_lost(self, s3_server: S3Server) -> None:
         with losing_first_answer(s3_server.endpoint) as endpoint:
-            store = open_store(
-                s3_server.url(f"failures/{uuid4().hex}"), s3_server.options | {"endpoint": endpoint}
-            )
+            store = open_store(s3_server.url(f"failures/{uuid4().hex}"), s3_server.options | {"endpoint": endpoint})
             assert store.create("manifests/1", b"first")
             assert not store.create("manifests/1", b"first")
 

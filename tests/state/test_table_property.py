@@ -14,9 +14,7 @@ from midstream.state.store import open_store
 from midstream.state.tables import TableKind
 from tests.state.model import Table, spec_of
 
-KEY = st.tuples(
-    st.one_of(st.none(), st.sampled_from(["a", "b", "ä", ""])), st.one_of(st.none(), st.integers(0, 5))
-)
+KEY = st.tuples(st.one_of(st.none(), st.sampled_from(["a", "b", "ä", ""])), st.one_of(st.none(), st.integers(0, 5)))
 VALUE = st.tuples(st.integers(-5, 5), st.sampled_from(["x", "y", "long " * 9]))
 
 

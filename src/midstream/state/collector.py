@@ -53,7 +53,7 @@ class Collector:
             # Manifests go first: a manifest never names a file that is not there.
             self.ledger.store.delete([manifest_path(epoch) for epoch in expired])
             self.ledger.store.delete(sorted(freed))
-            removed = len(freed) + len(expired)
+            removed += len(freed) + len(expired)
         if manifest.epoch % _SWEEP_EVERY == 0:
             removed += self._sweep(manifest.epoch, in_flight)
         return removed
