@@ -123,17 +123,13 @@ def test_the_part_of_an_aggregation_before_its_exchange(
         ["sum(CAST(v AS decimal(10,2))) AS a"],
         ["min(k) AS a"],  # sorted, not hashed
         ["collect_list(v) AS a"],
-        ["count(DISTINCT v) AS a"],
         ["sum(v) AS a", "sum(v) AS b"],  # Catalyst computes it once
-        ["sum(v) + 1 AS a"],  # an expression over an aggregate
     ],
     ids=str,
 )
 def test_aggregations_that_are_not_cut(spark: SparkSession, aggregates: list[str]) -> None:
     grouped = two_partitions(spark).groupBy("k").agg(*map(F.expr, aggregates))
-    kept = before_exchange(grouped)
-    # Either the whole of it, or a cut that is one row a key and right by itself; never a wrong column.
-    assert canonical(kept) == canonical(grouped)
+    assert before_exchange(grouped) is grouped
 
 
 @pytest.mark.usefixtures("in_epoch")

@@ -25,7 +25,7 @@ from tests.recovery.orders import segments_needed, segments_on_disk
 from tests.recovery.processes import run_module
 from tests.recovery.task_trouble import EPOCHS, KEYS, expected, write_input
 
-# Each of these starts a Spark of its own, some with executors: seconds when nothing else runs, minutes beside a benchmark.
+# Each of these starts a Spark of its own, some with executors: seconds when nothing else runs, minutes otherwise.
 pytestmark = pytest.mark.timeout(900)
 
 RETRIES = {"spark.task.maxFailures": "4"}

@@ -106,8 +106,8 @@ def group_rows(hashes: Hashes, keys: pa.Table) -> Groups:
 def _stable_argsort(hashes: Hashes) -> Positions:
     """Like `argsort(kind="stable")`, several times faster on random hashes.
 
-    The upper bits of each hash and the row's number share one integer, so that one sort of plain values does it; the few
-    rows whose hashes differ only in the lower bits are put right by a second sort of an almost sorted array.
+    The upper bits of each hash and the row's number share one integer, so that one sort of plain values does it; the
+    few rows whose hashes differ only in the lower bits are put right by a second sort of an almost sorted array.
     """
     bits = max(1, (len(hashes) - 1).bit_length())
     numbers = np.int64((1 << bits) - 1)
