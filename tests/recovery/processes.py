@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,15 +91,20 @@ class Driver:
 def run_module(module: str, *arguments: str, log: Path, **variables: str) -> Process:
     """Start a module of the tests with the interpreter and the packages of this one."""
     environment = {
-        **os.environ,
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)]),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         **variables,
     }
+    return run_command([sys.executable, "-m", module, *arguments], log, **environment)
+
+
+def run_command(command: Sequence[str], log: Path, **variables: str) -> Process:
+    """Start a command in a session of its own, with some variables set or, when empty, left out."""
+    environment = {name: value for name, value in {**os.environ, **variables}.items() if value or name not in variables}
     with log.open("ab") as output:
         popen = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,6 +20,7 @@ from midstream.errors import MidstreamError
 from midstream.state.manifest import StagedFile
 from midstream.state.segment import SegmentInfo
 from midstream.task.report import TableWrite, TaskReport
+from tests.recovery.cluster import SPARK_HOME, spark_cluster
 from tests.recovery.orders import segments_needed, segments_on_disk
 from tests.recovery.processes import run_module
 from tests.recovery.task_trouble import EPOCHS, KEYS, expected, write_input
@@ -37,7 +37,6 @@ SPECULATION = {
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "100ms",
 }
-CLUSTER = "local-cluster[2,1,1024]"
 
 
 def trouble(name: str, directory: Path, master: str, settings: dict[str, str]) -> None:
@@ -52,8 +51,7 @@ def trouble(name: str, directory: Path, master: str, settings: dict[str, str]) -
         master,
         json.dumps(settings),
         log=directory / "log",
-        # Executors are started from here.
-        SPARK_HOME=str(Path(pyspark.__file__).parent),
+        SPARK_HOME=str(SPARK_HOME),
     )
     assert process.wait(600) == 0, process.tail()
     result = json.loads((directory / "result.json").read_text())
@@ -77,14 +75,20 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     assert (tmp_path / "marks" / "died").exists()
 
 
-def test_an_executor_that_is_lost(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with spark_cluster(tmp_path_factory.mktemp("cluster")) as url:
+        yield url
+
+
+def test_an_executor_that_is_lost(tmp_path: Path, cluster: str) -> None:
     """With it go the shuffle files of steps already done: they are run again on another one."""
-    trouble("losing_executor_once", tmp_path, CLUSTER, RETRIES)
+    trouble("losing_executor_once", tmp_path, cluster, RETRIES)
     assert (tmp_path / "marks" / "lost").exists()
 
 
-def test_speculative_attempts(tmp_path: Path) -> None:
-    trouble("sleeping_once", tmp_path, CLUSTER, SPECULATION)
+def test_speculative_attempts(tmp_path: Path, cluster: str) -> None:
+    trouble("sleeping_once", tmp_path, cluster, SPECULATION)
     slow = list((tmp_path / "marks").glob("slow-*"))
     assert len(slow) == EPOCHS
     finished = list((tmp_path / "marks").glob("finished-*"))
