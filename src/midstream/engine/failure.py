@@ -15,7 +15,7 @@ from midstream.state.ledger import Ledger
 from midstream.task.userfn import raised_at
 
 _TOLD = re.compile(
-    r"midstream\.errors\.(?P<kind>\w+): \[(?P<name>[A-Z_]+)\] (?P<message>.*?)"
+    r"midstream\.errors(?:\.[a-z]+)?\.(?P<kind>\w+): \[(?P<name>[A-Z_]+)\] (?P<message>.*?)"
     r"(?:\n\nHint: (?P<hint>[^\n]*))?(?=\n\s*$|\n\tat |\n\n|\Z)",
     re.DOTALL,
 )

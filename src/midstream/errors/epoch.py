@@ -1,0 +1,31 @@
+"""Errors of epochs and of starting them."""
+
+from __future__ import annotations
+
+from midstream.errors.base import MidstreamError
+
+
+class EpochError(MidstreamError):
+    """An epoch could not be run."""
+
+    @classmethod
+    def failed(cls, cause: str) -> EpochError:
+        return cls(
+            "EPOCH_FAILED", cause, hint="remove the cause and start again: an epoch not committed is run once more."
+        )
+
+    @classmethod
+    def not_started(cls, cause: str) -> EpochError:
+        return cls(
+            "QUERY_NOT_STARTED",
+            f"Spark did not start the query: {cause}",
+            hint="check the trigger and the name given to start(…).",
+        )
+
+    @classmethod
+    def step_left_out(cls, step: str, found: int, wanted: int) -> EpochError:
+        return cls(
+            "STEP_LEFT_OUT",
+            f"Spark ran {found} of the {wanted} partitions of step '{step}', so part of its state would be missing.",
+            hint="this is a defect of midstream; please report it with the pipeline. The epoch was not committed.",
+        )

@@ -1,0 +1,135 @@
+"""Errors of pipelines as they are written."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from midstream.errors.base import MidstreamError, did_you_mean
+
+
+class GraphError(MidstreamError):
+    """The pipeline as written cannot run."""
+
+    @classmethod
+    def bad_id(cls, given: object) -> GraphError:
+        return cls(
+            "BAD_STEP_ID",
+            f"{given!r} cannot name a step.",
+            hint="use a letter, then letters, digits, '_', '-' or '.', at most 64 characters; state is kept under it.",
+        )
+
+    @classmethod
+    def duplicate_id(cls, id: str) -> GraphError:
+        return cls("DUPLICATE_STEP_ID", f"Two steps are named '{id}'.", hint="give every step an id of its own.")
+
+    @classmethod
+    def bad_keys(cls, given: object) -> GraphError:
+        return cls(
+            "BAD_KEY",
+            f"key_by takes names of columns, but was given {given!r}.",
+            hint="compute an expression in a transform step first, then name its column.",
+        )
+
+    @classmethod
+    def unknown_key(cls, step: str, column: str, known: list[str]) -> GraphError:
+        return cls(
+            "UNKNOWN_KEY_COLUMN",
+            f"Step '{step}' is keyed by '{column}', which its input does not have.",
+            hint=did_you_mean(column, known),
+        )
+
+    @classmethod
+    def key_type(cls, step: str, column: str, type_: str) -> GraphError:
+        return cls(
+            "BAD_KEY_TYPE",
+            f"Step '{step}' is keyed by '{column}' of type {type_}; maps and variants cannot be keys.",
+            hint="key by parts of it, or by to_json(…) of it, computed in a transform step.",
+        )
+
+    @classmethod
+    def not_streaming(cls, id: str) -> GraphError:
+        return cls(
+            "NOT_A_STREAM",
+            f"Source '{id}' did not give a streaming DataFrame.",
+            hint="use spark.readStream; join static DataFrames inside a transform step.",
+        )
+
+    @classmethod
+    def no_aggregates(cls, id: str) -> GraphError:
+        return cls("NO_AGGREGATES", f"The aggregate '{id}' computes nothing.", hint='add one: n=F.count("*").')
+
+    @classmethod
+    def name_clash(cls, id: str, names: list[str]) -> GraphError:
+        return cls(
+            "DUPLICATE_COLUMN", f"Step '{id}' has {', '.join(names)} as key and as result.", hint="rename the result."
+        )
+
+    @classmethod
+    def not_callable(cls, id: str, given: object) -> GraphError:
+        return cls(
+            "NOT_A_FUNCTION",
+            f"Step '{id}' needs a function, but was given {given!r}.",
+            hint="give the function itself, not its name and not what it returns.",
+        )
+
+    @classmethod
+    def bad_parallelism(cls, id: str, given: object) -> GraphError:
+        return cls("BAD_PARALLELISM", f"Step '{id}' cannot have {given!r} partitions.", hint="give 1 to 4096.")
+
+    @classmethod
+    def bad_schema(cls, id: str, what: str, given: object, cause: object) -> GraphError:
+        return cls(
+            "BAD_SCHEMA",
+            f"The {what} schema {given!r} of step '{id}' is not understood: {cause}",
+            hint='give DDL such as "n bigint, last timestamp", a StructType or a pyarrow schema.',
+        )
+
+    @classmethod
+    def step_failed(cls, id: str, cause: object) -> GraphError:
+        return cls(
+            "STEP_NOT_VALID",
+            f"Step '{id}' cannot be planned: {cause}",
+            hint="correct the step; nothing of this epoch, if one was under way, was committed.",
+        )
+
+    @classmethod
+    def unknown_aggregate(cls, name: str, function: str, known: list[str]) -> GraphError:
+        near = get_close_matches(function, known, n=1, cutoff=0.7)
+        return cls(
+            "UNKNOWN_AGGREGATE",
+            f"The aggregate '{name}' calls {function}, which midstream cannot keep up to date.",
+            hint=(f"did you mean '{near[0]}'? " if near else "")
+            + f"There are {', '.join(known)}; write others with midstream.fold(…).",
+        )
+
+    @classmethod
+    def bad_aggregate(cls, name: str, problem: str, hint: str) -> GraphError:
+        return cls("BAD_AGGREGATE", f"The aggregate '{name}' {problem}.", hint=hint)
+
+    @classmethod
+    def not_one_aggregate(cls, name: str, given: str) -> GraphError:
+        return cls(
+            "NOT_ONE_AGGREGATE",
+            f"The aggregate '{name}' is {given}, which is not a call of one aggregate function.",
+            hint="name the aggregates it is made of, and compute it from them in a transform after this step.",
+        )
+
+    @classmethod
+    def expression_not_sql(cls, name: str, given: str) -> GraphError:
+        return cls(
+            "EXPRESSION_NOT_SQL",
+            f"The aggregate '{name}' uses the expression {given}, which has no faithful SQL text.",
+            hint="compute it in a transform step first, then name its column; or write the aggregate as SQL text.",
+        )
+
+    @classmethod
+    def aggregate_not_analysed(cls, name: str, sql: str, cause: object) -> GraphError:
+        return cls(
+            "AGGREGATE_NOT_VALID",
+            f"The aggregate '{name}', {sql}, does not fit its input: {cause}",
+            hint="compute what it needs in a transform step before this one.",
+        )
+
+    @classmethod
+    def bad_fold(cls, problem: str, hint: str) -> GraphError:
+        return cls("BAD_FOLD", f"A fold {problem}.", hint=hint)
