@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 import midstream as ms
 from midstream.engine.internals import SessionConf
+from midstream.state.ledger import read_manifest
 from tests.engine.harness import Inbox, hashable, preaggregated, run_available
 
 SCHEMA = "k string, i int, x bigint, d double, e decimal(12,3), s string, t timestamp, b boolean, l array<int>"
@@ -235,6 +236,9 @@ def test_every_aggregate(
         assert sorted(sink.epochs) == with_rows
         for epoch in with_rows:
             check(step, epoch, sink.epochs[epoch], oracle, complete=complete)
+        # Asked for, the result of every key is there in either mode, at any retained epoch.
+        check(step, EPOCHS - 1, run.read_result(f"{step}-{mode}"), oracle, complete=True)
+        check(step, 1, run.read_result(f"{step}-{mode}", epoch=1), oracle, complete=True)
 
 
 def test_results_go_on_after_a_restart(
@@ -252,6 +256,24 @@ def test_results_go_on_after_a_restart(
         run_available(flow, spark, tmp_path / "chk")
     for step, sink in sinks.items():
         check(step, EPOCHS - 1, sink.epochs[EPOCHS - 1], oracle, complete=False)
+
+
+def test_the_way_is_chosen_by_the_reduction_seen(
+    spark: SparkSession, tmp_path: Path, inbox: Callable[..., Inbox]
+) -> None:
+    events, rows = inbox("k bigint, v bigint"), 30_000
+    for keys in (10, 10, rows, rows, 10):
+        events.add(*((n % keys, 1) for n in range(rows)))
+    counted = events.source().key_by("k").aggregate("counts", n=F.count("*"), s=F.sum("v"))
+    run = run_available(counted.sink("out", ms.sinks.noop()), spark, tmp_path / "chk")
+    metrics = [read_manifest(run._ledger.store, epoch).metrics["counts"] for epoch in range(5)]
+    assert [found["rows"] for found in metrics] == [rows] * 5
+    # What one epoch teaches the next one uses: few keys, partly aggregated; many keys, not again.
+    assert [found["arrived"] for found in metrics] == [rows, 10, rows, rows, rows]
+    assert [report.rows for report in run.epochs()] == [rows] * 5
+    result = run.read_result("counts")
+    assert result.num_rows == rows
+    assert sum(result["n"].to_pylist()) == 5 * rows
 
 
 @pytest.mark.parametrize("mode", ["changed", "complete"])

@@ -183,6 +183,11 @@ def test_names_that_differ_in_case_only(
         ("struct(map('a', i) AS m)", "struct<m:map<string,int>>"),
         ("array(map('a', i))", "array<map<string,int>>"),
         ("parse_json('1')", "variant"),
+        ("NULL", "void"),
+        ("collate('a', 'UTF8_LCASE')", "string collate UTF8_LCASE"),
+        ("array(collate('a', 'UTF8_LCASE'))", "array<string collate UTF8_LCASE>"),
+        ("make_ym_interval(i, 0)", "interval year to month"),
+        ("make_interval(i)", "interval"),
     ],
 )
 def test_types_that_cannot_be_keys(

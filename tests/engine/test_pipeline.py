@@ -43,6 +43,7 @@ def test_the_example_of_the_readme(spark: SparkSession, tmp_path: Path) -> None:
     run.stop()
 
     written = spark.read.parquet(str(out)).where("epoch = 0").drop("epoch")
+    assert canonical(run.read_result("totals")) == canonical(written)
     batch = spark.read.schema("customer string, amount double").json(str(orders_in)).where("amount > 0")
     expected = batch.groupBy("customer").agg(F.count("*").alias("n"), F.sum("amount").alias("spent"))
     assert canonical(written) == canonical(expected)
@@ -129,6 +130,8 @@ def test_state_that_does_not_exist(spark: SparkSession, tmp_path: Path, inbox: C
         run.read_state("counts", "side")
     with pytest.raises(CheckpointError, match=r"(?s)no epoch 7.*epochs 0 to 0"):
         run.read_state("counts", epoch=7)
+    with pytest.raises(CheckpointError, match="no aggregate step 'out'"):
+        run.read_result("out")
 
 
 def test_status_from_start_to_stop(spark: SparkSession, tmp_path: Path, inbox: Callable[..., Inbox]) -> None:

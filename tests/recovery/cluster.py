@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -46,6 +44,4 @@ _SMALL = {
     "SPARK_DAEMON_MEMORY": "256m",
     "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "SPARK_NO_DAEMONIZE": "1",
-    "PYSPARK_PYTHON": sys.executable,
-    "JAVA_HOME": os.environ.get("JAVA_HOME", ""),
 }

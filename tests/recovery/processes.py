@@ -90,18 +90,17 @@ class Driver:
 
 def run_module(module: str, *arguments: str, log: Path, **variables: str) -> Process:
     """Start a module of the tests with the interpreter and the packages of this one."""
-    environment = {
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)]),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        **variables,
-    }
-    return run_command([sys.executable, "-m", module, *arguments], log, **environment)
+    return run_command([sys.executable, "-m", module, *arguments], log, SPARK_LOCAL_IP="127.0.0.1", **variables)
 
 
 def run_command(command: Sequence[str], log: Path, **variables: str) -> Process:
-    """Start a command in a session of its own, with some variables set or, when empty, left out."""
-    environment = {name: value for name, value in {**os.environ, **variables}.items() if value or name not in variables}
+    """Start a command in a session of its own, its Python the one of the tests."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)]),
+        "PYSPARK_PYTHON": sys.executable,
+        **variables,
+    }
     with log.open("ab") as output:
         popen = subprocess.Popen(
             command,

@@ -81,31 +81,25 @@ def dying_once(marks: Path) -> Callable[[int], None]:
     return trouble
 
 
-def losing_executor_once(marks: Path) -> Callable[[int], None]:
-    """Kill the whole executor, with the map output other tasks still have to read."""
+def losing_executors_and_dawdling(marks: Path) -> Callable[[int], None]:
+    """In the second epoch an executor dies, with map output that other tasks still have to read. In the third an
+    attempt dawdles until another one has long overtaken it."""
 
     def trouble(value: int) -> None:
-        if ROWS <= value < 2 * ROWS and first_time(marks, "lost"):
+        epoch = value // ROWS
+        if epoch == 1 and first_time(marks, "lost"):
             # The worker is a child of the daemon, which is a child of the executor.
             status = Path(f"/proc/{os.getppid()}/stat").read_text()
             os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
             time.sleep(60)
+        if epoch == 2 and first_time(marks, "slow"):
+            time.sleep(30)
+            (marks / "slow attempt came to its end").touch()
 
     return trouble
 
 
-def sleeping_once(marks: Path) -> Callable[[int], None]:
-    """One attempt of each epoch dawdles until the other has long finished, and then finishes as well."""
-
-    def trouble(value: int) -> None:
-        if first_time(marks, f"slow-{value // ROWS}"):
-            time.sleep(6)
-            (marks / f"finished-{value // ROWS}").touch()
-
-    return trouble
-
-
-TROUBLES = {f.__name__: f for f in (failing_once, dying_once, losing_executor_once, sleeping_once)}
+TROUBLES = {f.__name__: f for f in (failing_once, dying_once, losing_executors_and_dawdling)}
 
 
 def main(name: str, directory: Path, master: str, settings: dict[str, str]) -> None:

@@ -158,9 +158,12 @@ class Dataflow:
         keys = [quoted(key) for key in keyed.step.keys]
         plan, columns = keyed.aggregates, ["*"]
         if plan is not None and self.grouped.get(keyed.step.id, False):
-            # Not count(*): Catalyst would merge it with a count the user asked for, and the columns would not line up.
-            partials = [*plan.grouped_sql, f"sum(1L) AS {ROWS_COLUMN}"]
+            # A count the user asked for serves as ours, which Catalyst would else compute twice for every row.
+            counts = [sql.partition(" AS ")[2] for sql in plan.grouped_sql if sql.startswith("count(1) AS ")]
+            counted = counts[0] if counts else None
+            partials = [*plan.grouped_sql, *([] if counted else [f"sum(1L) AS {ROWS_COLUMN}"])]
             frame = before_exchange(frame.groupBy(*keys).agg(*(F.expr(sql) for sql in partials)))
+            columns = ["*", f"{counted} AS {ROWS_COLUMN}"] if counted else ["*"]
         elif plan is not None:
             columns = [*keys, *plan.per_row_sql]
         # One projection, one exchange: every DataFrame operation costs a round trip to the JVM and an analysis.

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import types
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import DataType, MapType, StructType, VariantType
+from pyspark.sql.types import DataType, StructType
 
 from midstream.errors import GraphError
 
@@ -43,14 +44,29 @@ def quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
+_KEYS = (
+    types.BooleanType,
+    types.IntegralType,
+    types.FractionalType,
+    types.StringType,
+    types.BinaryType,
+    types.DateType,
+    types.TimestampType,
+    types.TimestampNTZType,
+    types.TimeType,
+    types.DayTimeIntervalType,
+)
+"""Types whose equality outside of Spark is the one inside. Arrow does not have the others, or only their parts."""
+
+
 def is_keyable(type_: DataType) -> bool:
-    """Whether Spark can hash and compare values of the type."""
-    if isinstance(type_, MapType | VariantType):
-        return False
+    """Whether values of the type can be keys."""
     if isinstance(type_, StructType):
         return all(is_keyable(field.dataType) for field in type_.fields)
-    element = getattr(type_, "elementType", None)
-    return element is None or is_keyable(element)
+    if isinstance(type_, types.ArrayType):
+        return is_keyable(type_.elementType)
+    # Any other collation takes different texts for the same.
+    return isinstance(type_, _KEYS) and getattr(type_, "collation", "UTF8_BINARY") == "UTF8_BINARY"
 
 
 def differences(before: pa.Schema, after: pa.Schema) -> str:

@@ -42,8 +42,9 @@ class GraphError(MidstreamError):
     def key_type(cls, step: str, column: str, type_: str) -> GraphError:
         return cls(
             "BAD_KEY_TYPE",
-            f"Step '{step}' is keyed by '{column}' of type {type_}; maps and variants cannot be keys.",
-            hint="key by parts of it, or by to_json(…) of it, computed in a transform step.",
+            f"Step '{step}' is keyed by '{column}' of type {type_}. Maps, variants, strings with a collation, intervals"
+            " of months and the type of a bare NULL cannot be keys.",
+            hint="key by parts of it, or by a text or number made of it (to_json, lower, CAST) in a transform step.",
         )
 
     @classmethod
