@@ -161,7 +161,7 @@ class Dataflow:
             # A count the user asked for serves as ours, which Catalyst would else compute twice for every row.
             counts = [sql.partition(" AS ")[2] for sql in plan.grouped_sql if sql.startswith("count(1) AS ")]
             counted = counts[0] if counts else None
-            partials = [*plan.grouped_sql, *([] if counted else [f"sum(1L) AS {ROWS_COLUMN}"])]
+            partials = [*plan.grouped_sql, *([] if counted else [f"count(1) AS {ROWS_COLUMN}"])]
             frame = before_exchange(frame.groupBy(*keys).agg(*(F.expr(sql) for sql in partials)))
             columns = ["*", f"{counted} AS {ROWS_COLUMN}"] if counted else ["*"]
         elif plan is not None:
