@@ -61,7 +61,7 @@ class Inbox:
 def run_available(flow: ms.Pipeline, spark: SparkSession, checkpoint: str | os.PathLike[str], **options: Any) -> Run:
     """Run until everything the sources have is committed."""
     run = flow.start(spark, os.fspath(checkpoint), trigger=AVAILABLE_NOW, **options)
-    assert run.await_termination(timeout=120)
+    assert run.await_termination(timeout=250), f"still running after {len(run.epochs())} epochs"
     return run
 
 

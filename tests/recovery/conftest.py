@@ -2,18 +2,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from midstream.engine import faults
 from tests.recovery.orders import Shop
+from tests.servers import S3Server
 
 
 @pytest.fixture
 def shop(tmp_path: Path, postgres: str) -> Shop:
     """Input, checkpoint and sinks of the pipeline of `orders.py`, all still empty."""
     return Shop(tmp_path, postgres, f"shop_{uuid.uuid4().hex}").create()
+
+
+@pytest.fixture
+def remote_shop(shop: Shop, s3_server: S3Server) -> Shop:
+    """One whose checkpoint lies in an object store."""
+    return replace(shop, url=s3_server.url(f"recovery/{shop.schema}"), options=s3_server.options)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from midstream.engine.run import Run
 from midstream.state.compaction import CompactionPolicy
 from midstream.state.ledger import committed_epochs, read_manifest
 from midstream.state.query import read_table
-from midstream.state.store import open_store
+from midstream.state.store import Store, open_store
 
 ROWS = 60
 CUSTOMERS = [None, *(f"customer {number}" for number in range(40))]
@@ -53,10 +53,17 @@ class Shop:
     dsn: str
     schema: str
     """The schema of the PostgreSQL database that is this run's own."""
+    url: str | None = None
+    """Where the checkpoint lies, when not beside the rest."""
+    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> str:
-        return str(self.root / "checkpoint")
+        return self.url or str(self.root / "checkpoint")
+
+    @property
+    def store(self) -> Store:
+        return open_store(self.checkpoint, self.options)
 
     def create(self) -> Shop:
         with psycopg.connect(self.dsn) as connection:
@@ -85,7 +92,10 @@ class Shop:
 
     def committed(self) -> int:
         """The last committed epoch, -1 when there is none."""
-        return max(committed_epochs(open_store(self.checkpoint)), default=-1)
+        return max(committed_epochs(self.store), default=-1)
+
+    def start(self, spark: SparkSession, **options: Any) -> Run:
+        return self.flow().start(spark, self.checkpoint, store_options=self.options, **options)
 
     def flow(self, compaction: CompactionPolicy = CompactionPolicy(deltas=3, runs=2)) -> ms.Pipeline:  # noqa: B008
         money = self._source("orders").union("money", self._source("refunds"))
@@ -113,7 +123,7 @@ class Shop:
 
     def run_to_end(self, spark: SparkSession) -> Run:
         """Run until all input is committed, and end."""
-        run = self.flow().start(spark, self.checkpoint)
+        run = self.start(spark)
         run.process_available()
         run.stop()
         return run
@@ -143,16 +153,21 @@ class Shop:
         planned: list[dict[str, range]] = []
         read = dict.fromkeys(SOURCES, 0)
         for epoch in range(self.committed() + 1):
-            _, _, *offsets = Path(self.checkpoint, "spark", "offsets", str(epoch)).read_text().splitlines()
+            _, _, *offsets = self._offsets(epoch).splitlines()
             until = {source: _files(text) for source, text in zip(SOURCES, offsets, strict=True)}
             planned.append({source: range(read[source], until[source]) for source in SOURCES})
             read = until
         assert read == dict.fromkeys(SOURCES, self.epochs), "not all input was read"
         return planned
 
+    def _offsets(self, epoch: int) -> str:
+        """Spark's log, where there is one beside the manifests, remembers more epochs than are retained."""
+        if self.url is None:
+            return Path(self.checkpoint, "spark", "offsets", str(epoch)).read_text()
+        return read_manifest(self.store, epoch).offsets
+
     def _state(self, step: str) -> dict[Any, Row]:
-        store = open_store(self.checkpoint)
-        table = read_table(store, read_manifest(store, self.committed()), step)
+        table = read_table(self.store, read_manifest(self.store, self.committed()), step)
         rows = [tuple(row.values()) for row in table.to_pylist()]
         state = {row[0]: row[1:] for row in rows}
         assert len(state) == len(rows), f"a key of {step} is there twice"
@@ -280,10 +295,9 @@ def _write_call(directory: Path) -> Callable[[DataFrame, int], None]:
     return write_call
 
 
-def segments_on_disk(checkpoint: str) -> set[str]:
-    return {item.path for item in open_store(checkpoint).list("segments")}
+def segments_stored(store: Store) -> set[str]:
+    return {item.path for item in store.list("segments")}
 
 
-def segments_needed(checkpoint: str) -> set[str]:
-    store = open_store(checkpoint)
+def segments_needed(store: Store) -> set[str]:
     return set().union(*(read_manifest(store, epoch).paths for epoch in committed_epochs(store)))

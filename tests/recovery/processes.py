@@ -82,9 +82,14 @@ class Driver:
     def finish(self, timeout: float = 600) -> dict[str, Any]:
         """Wait for the end and give what it wrote as its result."""
         self.process.wait(timeout)
-        result = Path(self.orders.result)
-        assert result.exists(), f"no result:\n{self.process.tail()}"
-        found: dict[str, Any] = json.loads(result.read_text())
+        result = self.result()
+        assert result, f"no result:\n{self.process.tail()}"
+        return result
+
+    def result(self) -> dict[str, Any]:
+        """What it wrote as its result, nothing when it did not come to it."""
+        file = Path(self.orders.result)
+        found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         return found
 
 

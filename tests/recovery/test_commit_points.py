@@ -14,7 +14,7 @@ from midstream.engine import faults
 from midstream.errors import MidstreamError
 from midstream.state.directory import DirectoryStore
 from midstream.state.manifest import MANIFESTS
-from tests.recovery.orders import SINKS, Shop, segments_needed, segments_on_disk
+from tests.recovery.orders import SINKS, Shop, segments_needed, segments_stored
 from tests.recovery.processes import Driver
 from tests.recovery.workload import Orders
 
@@ -34,7 +34,7 @@ def fail() -> None:
 
 def run_to_failure(shop: Shop, spark: SparkSession) -> MidstreamError:
     """Run until an epoch fails. The error is the same however it is asked for."""
-    run = shop.flow().start(spark, shop.checkpoint)
+    run = shop.start(spark)
     with pytest.raises(MidstreamError) as raised:
         run.process_available()
     assert run.exception is raised.value
@@ -61,6 +61,14 @@ def test_a_failure_at_a_point_of_the_commit(point: str, shop: Shop, spark: Spark
     shop.add_epochs(1)
     shop.run_to_end(spark)
     shop.check()
+
+
+@pytest.mark.parametrize("point", ["executed", "committed"])
+def test_a_failure_with_the_checkpoint_in_an_object_store(
+    point: str, remote_shop: Shop, spark: SparkSession, fault: Plant
+) -> None:
+    """Spark's own log is then rebuilt from the manifests at every start."""
+    test_a_failure_at_a_point_of_the_commit(point, remote_shop, spark, fault)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -94,14 +102,14 @@ def test_failing_again_and_again_at_the_same_epoch(shop: Shop, spark: SparkSessi
     for _ in range(2):
         fault("executed", fail, after=0 if shop.committed() == 0 else 1)
         run_to_failure(shop, spark)
-    orphans = segments_on_disk(shop.checkpoint) - segments_needed(shop.checkpoint)
+    orphans = segments_stored(shop.store) - segments_needed(shop.store)
     assert len({path.split("/")[1] for path in orphans}) == 3, "every keyed step wrote segments in vain"
 
     faults.set_fault("executed", None)
     shop.run_to_end(spark)
     shop.run_to_end(spark)
     shop.check()
-    assert segments_on_disk(shop.checkpoint) == segments_needed(shop.checkpoint)
+    assert segments_stored(shop.store) == segments_needed(shop.store)
 
 
 @pytest.mark.timeout(900)
@@ -132,7 +140,7 @@ def test_a_sink_that_cannot_be_written(shop: Shop, spark: SparkSession) -> None:
     assert error.hint
 
     with pytest.raises(MidstreamError) as again:
-        shop.flow().start(spark, shop.checkpoint)
+        shop.start(spark)
     assert again.value.error_class == "SINK_WRITE_FAILED"
 
     with psycopg.connect(shop.dsn) as connection:
@@ -143,7 +151,7 @@ def test_a_sink_that_cannot_be_written(shop: Shop, spark: SparkSession) -> None:
 
 def test_an_epoch_function_that_raises(shop: Shop, spark: SparkSession) -> None:
     shop.add_epochs(1)
-    run = shop.flow().start(spark, shop.checkpoint)
+    run = shop.start(spark)
     run.process_available()
     calls: Path = shop.root / "calls"
     calls.rename(shop.root / "moved")

@@ -7,14 +7,12 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from midstream.state.collector import Collector
 from midstream.state.ledger import Ledger
-from midstream.state.store import open_store
-from tests.recovery.orders import Shop, segments_needed, segments_on_disk
+from tests.recovery.orders import Shop, segments_needed, segments_stored
 from tests.recovery.processes import Driver
 from tests.recovery.workload import Orders
 
@@ -24,6 +22,16 @@ SEED = 20260
 @pytest.mark.parametrize("kills", [6, pytest.param(30, marks=pytest.mark.long)])
 @pytest.mark.timeout(3600)
 def test_killed_at_random_instants(kills: int, shop: Shop) -> None:
+    kill_again_and_again(kills, shop)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_killed_with_the_checkpoint_in_an_object_store(remote_shop: Shop) -> None:
+    kill_again_and_again(10, remote_shop)
+
+
+def kill_again_and_again(kills: int, shop: Shop) -> None:
     chance = random.Random(SEED)
     log: list[str] = []
     for number in range(kills):
@@ -46,9 +54,8 @@ def _run_and_kill(shop: Shop, chance: random.Random, number: int) -> str:
     driver = Driver.start(Orders.of(shop, f"result-{number}"))
     phase = chance.choice(["starting", "first epoch", "epochs", "epochs"])
     if phase == "starting":
-        generation = len(list(Path(shop.checkpoint, "drivers").glob("*.json"))) + 1
-        mark = Path(shop.checkpoint, "drivers", f"{generation:06d}.json")
-        _wait(driver, mark.exists)
+        drivers = _drivers(shop)
+        _wait(driver, lambda: _drivers(shop) > drivers)
         delay = chance.uniform(0, 1.5)
     else:
         wanted = before + (1 if phase == "first epoch" else chance.randint(2, 4))
@@ -59,6 +66,10 @@ def _run_and_kill(shop: Shop, chance: random.Random, number: int) -> str:
     epoch = shop.committed()
     _kill(driver, victim)
     return f"{victim} while {phase}, {delay:.3f} s after the mark, at epoch {epoch} (started at {before})"
+
+
+def _drivers(shop: Shop) -> int:
+    return len(list(shop.store.list("drivers")))
 
 
 def _wait(driver: Driver, reached: Callable[[], bool]) -> None:
@@ -72,16 +83,20 @@ def _wait(driver: Driver, reached: Callable[[], bool]) -> None:
 def _kill(driver: Driver, victim: str) -> None:
     """Kill all processes at once, as when the machine goes, or one of them, as the kernel does when memory runs out:
     the others may then go on for a moment. Nothing is left of any of them afterwards."""
-    target = driver.process.jvm() if victim == "jvm" else driver.process.pid
-    if victim != "everything" and target is not None:
-        os.kill(target, signal.SIGKILL)
+    jvm = driver.process.jvm()
+    if victim == "jvm" and jvm is not None:
+        os.kill(jvm, signal.SIGKILL)
+        driver.process.wait(300)
+        result = driver.result()
+        assert result.get("class", "SPARK_GONE") == "SPARK_GONE", result
+    elif victim == "driver":
+        os.kill(driver.process.pid, signal.SIGKILL)
         time.sleep(0.3)
     driver.process.kill_all()
 
 
 def _check_no_orphans(shop: Shop) -> None:
     """What crashes left behind is collected, but for files an earlier driver might still be about to commit."""
-    store = open_store(shop.checkpoint)
-    Collector(Ledger.open(store), retain=5).recover()
-    left = segments_on_disk(shop.checkpoint) - segments_needed(shop.checkpoint)
+    Collector(Ledger.open(shop.store), retain=5).recover()
+    left = segments_stored(shop.store) - segments_needed(shop.store)
     assert all("-g0" in path for path in left), left

@@ -19,9 +19,10 @@ from midstream.engine.reports import UnclearReportsError, one_per_partition, req
 from midstream.errors import MidstreamError
 from midstream.state.manifest import StagedFile
 from midstream.state.segment import SegmentInfo
+from midstream.state.store import open_store
 from midstream.task.report import TableWrite, TaskReport
 from tests.recovery.cluster import SPARK_HOME, spark_cluster
-from tests.recovery.orders import segments_needed, segments_on_disk
+from tests.recovery.orders import segments_needed, segments_stored
 from tests.recovery.processes import run_module
 from tests.recovery.task_trouble import EPOCHS, KEYS, expected, write_input
 
@@ -176,13 +177,13 @@ def test_state_written_in_vain_is_collected(spark: SparkSession, numbers: ms.Str
     """An attempt that fails after it has written its segment leaves an orphan, until the next start."""
     flow = counting(numbers).sink("out", ms.sinks.noop())
     finished(flow, spark, tmp_path / "chk")
-    store = tmp_path / "chk"
-    orphan = next(store.glob("segments/count/state/*.seg"))
+    store = open_store(str(tmp_path / "chk"))
+    orphan = next((tmp_path / "chk").glob("segments/count/state/*.seg"))
     copy = orphan.with_name(orphan.name.replace(orphan.name[-36:-4], "0" * 32))
     copy.write_bytes(orphan.read_bytes())
-    assert segments_on_disk(str(store)) != segments_needed(str(store))
+    assert segments_stored(store) != segments_needed(store)
     finished(flow, spark, tmp_path / "chk")
-    assert segments_on_disk(str(store)) == segments_needed(str(store))
+    assert segments_stored(store) == segments_needed(store)
 
 
 REPORT = TaskReport(

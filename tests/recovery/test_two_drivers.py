@@ -21,9 +21,10 @@ from midstream.engine.run import Run
 from midstream.errors import CheckpointError, MidstreamError
 from midstream.state.collector import Collector
 from midstream.state.directory import DirectoryStore
-from midstream.state.ledger import Ledger
+from midstream.state.ledger import Ledger, read_manifest
 from midstream.state.manifest import Manifest, manifest_path
-from midstream.state.store import open_store
+from midstream.state.s3 import S3Store
+from midstream.state.store import Store, open_store
 from tests.recovery.orders import Shop
 from tests.recovery.processes import Driver, wait_until
 from tests.recovery.workload import Orders
@@ -64,7 +65,7 @@ def failure_of(run: Run, timeout: float = 400) -> MidstreamError:
 def test_a_driver_takes_over_and_is_taken_over(shop: Shop, spark: SparkSession) -> None:
     """Both orders, in two processes: this one runs, then the other, then this one again, while input keeps coming."""
     shop.add_epochs(1)
-    here = shop.flow().start(spark, shop.checkpoint)
+    here = shop.start(spark)
     here.process_available()
     there = Driver.start(Orders.of(shop, forever=True))
     try:
@@ -77,7 +78,7 @@ def test_a_driver_takes_over_and_is_taken_over(shop: Shop, spark: SparkSession) 
 
             mine = shop.committed()
             wait_until(lambda: shop.committed() > mine + 2, 400, "the other driver goes on")
-            again = shop.flow().start(spark, shop.checkpoint)
+            again = shop.start(spark)
             result = there.finish()
         assert result["class"] == "CHECKPOINT_TAKEN_OVER"
         assert f"process {os.getpid()} on {socket.gethostname()}" in result["message"]
@@ -107,9 +108,9 @@ def test_two_drivers_that_start_together(shop: Shop) -> None:
 def test_the_same_process_starts_it_once_more(shop: Shop, spark: SparkSession) -> None:
     """Spark stops the first query by itself; the handle on it says why."""
     shop.add_epochs(1)
-    first = shop.flow().start(spark, shop.checkpoint)
+    first = shop.start(spark)
     first.process_available()
-    second = shop.flow().start(spark, shop.checkpoint)
+    second = shop.start(spark)
     error = failure_of(first)
     assert error.error_class == "CHECKPOINT_TAKEN_OVER"
     assert f"process {os.getpid()} on {socket.gethostname()}" in error.message
@@ -124,7 +125,7 @@ def test_the_same_process_starts_it_once_more(shop: Shop, spark: SparkSession) -
 
 def test_a_start_that_fails_leaves_the_running_driver_alone(shop: Shop, spark: SparkSession) -> None:
     shop.add_epochs(1)
-    run = shop.flow().start(spark, shop.checkpoint)
+    run = shop.start(spark)
     run.process_available()
     rate = ms.source("rate", lambda spark: spark.readStream.format("rate").load())
     with pytest.raises(CheckpointError) as raised:
@@ -137,13 +138,11 @@ def test_a_start_that_fails_leaves_the_running_driver_alone(shop: Shop, spark: S
     shop.check()
 
 
-def committing_first(
-    shop: Shop, epoch: int, generation: int
-) -> Callable[[DirectoryStore, str, bytes | pa.Buffer], bool]:
-    """`DirectoryStore.create` of a world in which another driver commits an epoch in the very moment we want to."""
-    create = DirectoryStore.create
+def committing_first(kind: type[Store], epoch: int, generation: int) -> Callable[[Store, str, bytes | pa.Buffer], bool]:
+    """`create` of a store in a world in which another driver commits an epoch in the very moment we want to."""
+    create = kind.create
 
-    def patched(self: DirectoryStore, path: str, data: bytes | pa.Buffer) -> bool:
+    def patched(self: Store, path: str, data: bytes | pa.Buffer) -> bool:
         if path == manifest_path(epoch):
             driver = {"generation": generation, **ELSEWHERE}
             create(self, f"drivers/{generation:06d}.json", json.dumps(driver).encode())
@@ -159,8 +158,8 @@ def test_a_successor_commits_the_same_epoch_first(
 ) -> None:
     shop.add_epochs(3)
     with monkeypatch.context() as patch:
-        patch.setattr(DirectoryStore, "create", committing_first(shop, epoch=1, generation=7))
-        error = failure_of(shop.flow().start(spark, shop.checkpoint))
+        patch.setattr(DirectoryStore, "create", committing_first(DirectoryStore, epoch=1, generation=7))
+        error = failure_of(shop.start(spark))
     assert error.error_class == "CHECKPOINT_TAKEN_OVER"
     assert "process 4242 on elsewhere" in error.message
     assert shop.committed() == 1, "it went on after it had lost"
@@ -169,18 +168,20 @@ def test_a_successor_commits_the_same_epoch_first(
     shop.check()
 
 
+@pytest.mark.parametrize("kind", [DirectoryStore, S3Store])
 def test_a_predecessor_commits_the_same_epoch_first(
-    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    kind: type[Store], request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It had not noticed us yet, and will at its next commit: if we stopped too, nobody would go on."""
+    shop: Shop = request.getfixturevalue("shop" if kind is DirectoryStore else "remote_shop")
     shop.add_epochs(1)
     shop.run_to_end(spark)
     shop.add_epochs(2)
-    monkeypatch.setattr(DirectoryStore, "create", committing_first(shop, epoch=1, generation=1))
+    monkeypatch.setattr(kind, "create", committing_first(kind, epoch=1, generation=1))
     run = shop.run_to_end(spark)
     assert run.status == "stopped"
-    assert read(shop, 1).driver.pid == 4242
-    assert read(shop, 2).driver.pid == os.getpid()
+    assert read_manifest(shop.store, 1).driver.pid == 4242
+    assert read_manifest(shop.store, 2).driver.pid == os.getpid()
     shop.check()
 
 
@@ -189,7 +190,7 @@ def test_a_predecessor_writes_sparks_log_once_more(shop: Shop, spark: SparkSessi
     shop.add_epochs(2)
     commit = Path(shop.checkpoint, "spark", "commits", "1")
     fault("finalised", lambda: commit.write_text('v1\n{"nextBatchWatermarkMs":0}'), after=1)
-    run = shop.flow().start(spark, shop.checkpoint)
+    run = shop.start(spark)
     wait_until(lambda: run.last_epoch == 1, 60, "the epoch is committed")
     shop.add_epochs(1)
     run.process_available()
@@ -208,7 +209,7 @@ def test_a_successor_writes_sparks_log(shop: Shop, spark: SparkSession, fault: P
         Path(shop.checkpoint, "spark", "commits", "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
 
     fault("finalised", take_over)
-    error = failure_of(shop.flow().start(spark, shop.checkpoint))
+    error = failure_of(shop.start(spark))
     assert error.error_class == "CHECKPOINT_TAKEN_OVER"
     assert "process 4242 on elsewhere" in error.message
 
@@ -279,6 +280,18 @@ def test_a_successor_spares_merged_files_a_predecessor_may_commit(tmp_path: Path
     assert not list(store.list("segments"))
 
 
+def test_stopping_from_a_callback(shop: Shop, spark: SparkSession) -> None:
+    """`on_epoch` is called by the stream's own thread, which cannot wait for itself."""
+    shop.add_epochs(3)
+    run = shop.start(spark)
+    run.on_epoch(lambda report: run.stop())
+    assert run.await_termination(60)
+    assert run.status == "stopped"
+    assert shop.committed() < 2
+    shop.run_to_end(spark)
+    shop.check()
+
+
 def test_stopping_while_an_epoch_begins(shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stream's thread has handed an epoch over that has not begun yet: neither waits for the other for ever."""
     handed_over = threading.Event()
@@ -292,14 +305,10 @@ def test_stopping_while_an_epoch_begins(shop: Shop, spark: SparkSession, monkeyp
     shop.add_epochs(1)
     with monkeypatch.context() as patch:
         patch.setattr(Run, "_on_batch", slow)
-        run = shop.flow().start(spark, shop.checkpoint)
+        run = shop.start(spark)
         assert handed_over.wait(60)
         run.stop()
     assert run.status == "stopped"
     assert shop.committed() == -1
     shop.run_to_end(spark)
     shop.check()
-
-
-def read(shop: Shop, epoch: int) -> Manifest:
-    return Ledger.open(open_store(shop.checkpoint)).read(epoch)

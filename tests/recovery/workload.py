@@ -27,6 +27,8 @@ class Orders:
     dsn: str
     schema: str
     result: str
+    url: str | None = None
+    options: dict[str, str] = field(default_factory=dict)
     master: str = "local[2]"
     settings: dict[str, str] = field(default_factory=dict)
     die_at: str | None = None
@@ -36,7 +38,8 @@ class Orders:
 
     @classmethod
     def of(cls, shop: Shop, result: str = "result", **options: Any) -> Orders:
-        return cls(str(shop.root), shop.dsn, shop.schema, str(shop.root / result), **options)
+        place = {"url": shop.url, "options": dict(shop.options)}
+        return cls(str(shop.root), shop.dsn, shop.schema, str(shop.root / result), **place, **options)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -64,7 +67,7 @@ def session(master: str, settings: dict[str, str]) -> SparkSession:
 
 
 def main(orders: Orders) -> None:
-    shop = Shop(Path(orders.root), orders.dsn, orders.schema)
+    shop = Shop(Path(orders.root), orders.dsn, orders.schema, orders.url, orders.options)
     spark = session(orders.master, orders.settings)
     if orders.die_at:
         point, _, passes = orders.die_at.rpartition(":")
@@ -72,7 +75,8 @@ def main(orders: Orders) -> None:
         set_fault(point, lambda: die() if next(left, None) is None else None)
     result: dict[str, object] = {"pid": os.getpid()}
     try:
-        run = shop.flow().start(spark, shop.checkpoint, retain_epochs=5)
+        # Manifests of a remote checkpoint are the only record of offsets, which the oracle wants to know.
+        run = shop.start(spark, retain_epochs=5 if shop.url is None else 1000)
         if orders.forever:
             run.await_termination()
         run.process_available()

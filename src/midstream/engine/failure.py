@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from midstream import errors
@@ -41,6 +41,8 @@ def as_midstream_error(error: BaseException, ledger: Ledger) -> MidstreamError:
         return _error_of_log(text, ledger) or EpochError.failed(text)
     if isinstance(error, PySparkException):
         return EpochError.failed(text)
+    if isinstance(error, Py4JNetworkError | ConnectionError):
+        return EpochError.spark_gone(text)
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return EpochError.failed(f"{type(error).__name__}: {text}{where}")

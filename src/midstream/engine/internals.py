@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
@@ -13,6 +14,7 @@ from midstream.engine.schemas import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
 EPOCH_CONF = {
@@ -106,6 +108,18 @@ def _first_exchange(plan: Any) -> Any | None:
             return None  # the rows lie by key already, so that this aggregation has no exchange of its own
         plan = plan.children().head()
     return None
+
+
+JVM_GONE = (Py4JError, OSError)
+"""What a call into the JVM raises when there is none any more, besides Spark's own exceptions."""
+
+
+def is_active(query: StreamingQuery) -> bool:
+    """Whether a query runs. One whose JVM is gone does not."""
+    try:
+        return query.isActive
+    except JVM_GONE:
+        return False
 
 
 class SessionConf:

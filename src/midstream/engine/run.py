@@ -19,7 +19,7 @@ from midstream.engine.compile import Compiled, compile_pipeline
 from midstream.engine.epoch import EpochRunner
 from midstream.engine.epochs import EpochReport
 from midstream.engine.failure import as_midstream_error
-from midstream.engine.internals import EPOCH_CONF, QueryStoppedError, SessionConf
+from midstream.engine.internals import EPOCH_CONF, JVM_GONE, QueryStoppedError, SessionConf, is_active
 from midstream.engine.plans import record_plan
 from midstream.engine.reports import ReportBox
 from midstream.engine.results import complete_result
@@ -153,6 +153,7 @@ class Run:
         self._callbacks: list[Callable[[EpochReport], None]] = []
         self._log: SparkLog | None = None
         self._epoch_running = threading.Lock()
+        self._stream_thread: int | None = None
         self._epoch_error: Exception | None = None
         self._failure: MidstreamError | None = None
         self._stopping = False
@@ -202,9 +203,9 @@ class Run:
         """Wait until everything the sources had at this moment is committed. Raises what made the run fail."""
         while True:
             query = self.query
-            with suppress(StreamingQueryException):
+            with suppress(StreamingQueryException, *JVM_GONE):
                 query.processAllAvailable()
-            if query.isActive:
+            if is_active(query):
                 return
             if self._has_ended():
                 self.await_termination()
@@ -212,9 +213,14 @@ class Run:
 
     def stop(self) -> None:
         """End gracefully: the epoch under way is committed first."""
+        if threading.get_ident() == self._stream_thread:
+            # Called by `on_epoch`: the stream cannot wait for itself.
+            threading.Thread(target=self.stop, name="midstream-stop").start()
+            return
         with self._epoch_running:
             self._stopping = True
-            self.query.stop()
+            with suppress(*JVM_GONE):
+                self.query.stop()
         with self._changed:
             self._changed.wait_for(lambda: self._ended)
 
@@ -257,12 +263,14 @@ class Run:
         while not self._epoch_running.acquire(timeout=0.01):
             if self._stopping:
                 raise QueryStoppedError
+        self._stream_thread = threading.get_ident()
         try:
             self._runner.run(batch, epoch)
         except Exception as error:
             self._epoch_error = error
             raise
         finally:
+            self._stream_thread = None
             self._epoch_running.release()
 
     def _committed(self, manifest: Manifest, report: EpochReport) -> None:
@@ -285,31 +293,36 @@ class Run:
     def _has_ended(self) -> bool:
         """Whether the run is over. A query that has just ended may be about to be started again: wait for that."""
         query = self.query
-        if not query.isActive:
+        if not is_active(query):
             with self._changed:
                 self._changed.wait_for(lambda: self._ended or self.query is not query)
         return self._ended
 
     def _watch(self) -> None:
-        """Wait for the end of the query, and start it again when it ended only because we have just taken over."""
-        for wait in (*_TAKEOVER_WAITS, None):
+        """Wait for the end of the run, whatever it is, and let those know who wait for it too."""
+        try:
+            self._failure = self._supervise()
+        except Exception as error:
+            self._failure = error if isinstance(error, MidstreamError) else EpochError.failed(repr(error))
+        try:
+            self._close()
+        finally:
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def _supervise(self) -> MidstreamError | None:
+        """Start the query again as long as it ended only because we have just taken over; why it failed at last."""
+        for wait in _TAKEOVER_WAITS:
             failure = self._outcome()
-            if failure is None or wait is None or not self._lost_to_predecessor(failure):
-                break
+            if failure is None or not self._lost_to_predecessor(failure):
+                return failure
             time.sleep(wait)
-            try:
-                query = self._start_query()
-            except Exception as error:
-                failure = as_midstream_error(error, self._ledger)
-                break
+            query = self._start_query()
             with self._changed:
                 self.query = query
                 self._changed.notify_all()
-        self._close()
-        with self._changed:
-            self._failure = failure
-            self._ended = True
-            self._changed.notify_all()
+        return self._outcome()
 
     def _outcome(self) -> MidstreamError | None:
         """Wait for the end of the query; why it failed."""
@@ -332,11 +345,12 @@ class Run:
 
     def _lost_to_predecessor(self, failure: MidstreamError) -> bool:
         """Whether a driver that did not know of us yet was a little faster. It stops at its next commit, we go on."""
-        if self._ledger.holder() != self._ledger.driver:
+        if failure.error_class == "EPOCH_GAP" and self._ledger.last().epoch == self._runner.last.epoch:
             return False
-        if failure.error_class == "EPOCH_GAP":
-            return self._ledger.last().epoch > self._runner.last.epoch
-        return failure.error_class == "CHECKPOINT_TAKEN_OVER"
+        return (
+            failure.error_class in ("CHECKPOINT_TAKEN_OVER", "EPOCH_GAP")
+            and self._ledger.holder() == self._ledger.driver
+        )
 
     def _close(self) -> None:
         self._runner.compactor.close()

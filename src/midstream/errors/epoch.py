@@ -23,6 +23,14 @@ class EpochError(MidstreamError):
         )
 
     @classmethod
+    def spark_gone(cls, cause: str) -> EpochError:
+        return cls(
+            "SPARK_GONE",
+            f"Spark, which ran the pipeline, does not answer any more: {cause}",
+            hint="look for its end in its log (mostly memory), then start again: the run goes on where it was.",
+        )
+
+    @classmethod
     def step_left_out(cls, step: str, found: int, wanted: int) -> EpochError:
         return cls(
             "STEP_LEFT_OUT",
