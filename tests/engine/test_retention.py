@@ -129,8 +129,11 @@ def test_results_stay_right_through_many_merges(
     run = step.sink("out", ms.sinks.noop()).start(spark, str(chk), retain_epochs=2)
     model: dict[int, int] = {}
     levels: set[int] = set()
-    for epoch in range(24):
+    for epoch in range(30):
         rows = [(k, 0 if (k + epoch) % 4 == 0 else epoch) for k in range(epoch % 5, 20, 3)]
+        if epoch == 1:
+            # A base much larger than what comes after: merges of merges, which must not lose what hides its rows.
+            rows += [(k, 1) for k in range(1000, 3000)]
         events.add(*rows)
         for k, v in rows:
             model.pop(k, None)

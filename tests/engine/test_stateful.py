@@ -147,15 +147,16 @@ TABLES = {
 def keep_an_hour(
     rows: pl.DataFrame, state: Mapping[str, pl.DataFrame]
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame | ms.TableUpdate]]:
-    """The newest value of each key, and all values of the last hour before the newest of this partition's rows."""
+    """The newest value of each key, and all values of the last hour. Rows with the value 0 are late: no time passes."""
     events = rows.select("k", "v", "at")
     newest = pl.concat([state["last"], events]).sort("at").group_by("k", maintain_order=True).last()
     history = pl.concat([state["history"], events])
     counts = history.group_by("k").agg(n=pl.len())
-    latest_at: datetime = events["at"].max()  # type: ignore[assignment]
+    on_time = events.filter(pl.col("v") > 0)["at"]
+    bound = on_time.max() - timedelta(hours=1) if len(on_time) else None  # type: ignore[operator]
     return counts.join(newest, on="k", nulls_equal=True), {
         "last": newest,
-        "history": ms.TableUpdate(append=events, delete_below=latest_at - timedelta(hours=1)),
+        "history": ms.TableUpdate(append=events, delete_below=bound),
     }
 
 
@@ -169,6 +170,9 @@ def test_several_tables_with_appends_and_deletes_by_range(
     events.add(("a", 4, at[40]), ("c", 5, at[30]))
     events.add(("b", 6, later[15]))
     events.add(("c", 7, later[25]), ("a", 8, later[25]), ("b", 9, later[25]))
+    events.add(("d", 0, at[5]), ("b", 0, at[6]))
+    events.add(("d", 0, at[7]), ("b", 0, at[8]))
+    events.add(("e", 10, later[40]))
     step = (
         events.source()
         .key_by("k")
@@ -190,13 +194,25 @@ def test_several_tables_with_appends_and_deletes_by_range(
         # Below 12:15 is gone after this epoch, below 12:25 after the next one.
         2: {"b": (2, 6)},
         3: {"c": (2, 7), "a": (3, 8), "b": (2, 9)},
+        # What comes later stays, however old it is, until the next bound.
+        4: {"d": (1, 0), "b": (3, 9)},
+        5: {"d": (2, 0), "b": (4, 9)},
+        6: {"e": (1, 10)},
     }
     histories = [
         sorted(run.read_state("recent", "history", epoch)["v"].to_pylist()) for epoch in range(run.last_epoch + 1)
     ]
-    # What an epoch appends is not touched by its own bound.
-    assert histories == [[1, 2, 3], [1, 2, 3, 4, 5], [3, 4, 5, 6], [4, 5, 6, 7, 8, 9]]
-    assert {row["k"]: row["v"] for row in run.read_state("recent", "last").to_pylist()} == {"a": 8, "b": 9, "c": 7}
+    assert histories == [
+        [1, 2, 3],
+        [1, 2, 3, 4, 5],
+        [3, 4, 5, 6],
+        [4, 5, 6, 7, 8, 9],
+        [0, 0, 4, 5, 6, 7, 8, 9],
+        [0, 0, 0, 0, 4, 5, 6, 7, 8, 9],
+        [4, 6, 7, 8, 9, 10],
+    ]
+    newest = {row["k"]: row["v"] for row in run.read_state("recent", "last").to_pylist()}
+    assert newest == {"a": 8, "b": 9, "c": 7, "d": 0, "e": 10}
 
 
 def last_two(rows: pa.Table, state: dict[str, pa.Table]) -> tuple[pa.Table, dict[str, pa.Table]]:
