@@ -21,7 +21,7 @@ _TOLD = re.compile(
 )
 _OF_THE_JVM = re.compile(r"\n(?:\tat |\t\.\.\. |Driver stacktrace:|JVM stacktrace:)[^\n]*")
 _PLAN = "=== Streaming Query ==="
-_CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
+_CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected", "Multiple streaming queries")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _FORBIDDEN = re.compile(r"Read-only file system|Permission denied|Mkdirs failed to create")
 
