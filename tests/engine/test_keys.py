@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,44 +78,44 @@ def element(type_: str, index: str = "i") -> str:
     return f"element_at(CAST(array({VALUES[type_]}) AS array<{type_}>), {index})"
 
 
-def composite(types: tuple[str, ...]) -> dict[str, str]:
-    """Each part takes its nulls elsewhere: (null, a) and (a, null) have one hash."""
-    parts = (element(type_, f"CASE WHEN i % {n} > 0 THEN i END") for n, type_ in enumerate(types, 2))
-    return {f"k{n}": part for n, part in enumerate(parts)}
-
-
 Keys = dict[str, str]
 """Key columns by name, each as SQL over the number `i`."""
 
+
+def composite(number: int, types: tuple[str, ...]) -> Keys:
+    """Each part takes its nulls elsewhere: (null, a) and (a, null) have one hash."""
+    parts = (element(type_, f"CASE WHEN i % {n} > 0 THEN i END") for n, type_ in enumerate(types, 2))
+    return {f"part {n} of {number}": part for n, part in enumerate(parts)}
+
+
 CASES: dict[str, Keys] = {
-    **{type_: {"k": element(type_)} for type_ in VALUES},
-    **{" and ".join(types): composite(types) for types in COMPOSITES},
+    **{type_: {f"k{n}": element(type_)} for n, type_ in enumerate(VALUES)},
+    **{" and ".join(types): composite(n, types) for n, types in enumerate(COMPOSITES)},
     **{f"named {names!a}": {name: f"i % {n}" for n, name in enumerate(names, 2)} for names in NAMES},
 }
-
-
-def select(keys: Keys) -> Callable[[DataFrame], DataFrame]:
-    return lambda df: df.selectExpr(*(f"{sql} AS {quoted(name)}" for name, sql in keys.items()))
 
 
 class Counted:
     """One pipeline that counts by many keys, with an aggregate and with a function each, over several epochs."""
 
     def __init__(self, spark: SparkSession, directory: Path, cases: dict[str, Keys]) -> None:
-        self._spark = spark
-        self._cases = cases
-        self._numbers = Inbox(directory / "in", "i int")
+        numbers, columns = Inbox(directory / "in", "i int"), {k: v for keys in cases.values() for k, v in keys.items()}
         for rows in EPOCHS:
-            self._numbers.add(*rows)
+            numbers.add(*rows)
+
+        def with_keys(df: DataFrame) -> DataFrame:
+            return df.selectExpr(*(f"{sql} AS {quoted(name)}" for name, sql in columns.items()))
+
+        self._cases = cases
+        self._batch = with_keys(numbers.batch(spark))
         self._aggregated = {case: ms.sinks.memory() for case in cases}
         self._by_hand = {case: ms.sinks.memory() for case in cases}
-        source = self._numbers.source()
-        flows = []
+        stream, flows = numbers.source().transform("keys", with_keys), []
         for number, (case, keys) in enumerate(cases.items()):
-            keyed = source.transform(f"keys-{number}", select(keys)).key_by(*keys)
+            keyed, count = stream.key_by(*keys), partial(_count, tuple(keys))
+            output = StructType([*(self._batch.schema[key] for key in keys)]).add("n", "long")
             aggregated = keyed.aggregate(f"counts-{number}", n=F.count("*"))
-            output = StructType(list(self._batch(case).schema)).add("n", "long")
-            by_hand = keyed.stateful_per_key(f"hand-{number}", _count, state="n bigint", output=output)
+            by_hand = keyed.stateful_per_key(f"hand-{number}", count, state="n bigint", output=output)
             flows.append(aggregated.sink(f"counts-out-{number}", self._aggregated[case]))
             flows.append(by_hand.sink(f"hand-out-{number}", self._by_hand[case]))
         # The two ways rows reach a state task must agree on hash and key.
@@ -123,20 +124,18 @@ class Counted:
 
     def check(self, case: str) -> None:
         keys = list(self._cases[case])
-        expected = self._batch(case).groupBy(*(F.col(quoted(key)) for key in keys)).agg(F.count("*").alias("n"))
-        wanted = canonical(expected)
+        grouped = self._batch.groupBy(*(F.col(quoted(key)) for key in keys))
+        wanted = canonical(grouped.agg(F.count("*").alias("n")))
         assert as_it_stands(self._aggregated[case], *keys) == wanted
         assert as_it_stands(self._by_hand[case], *keys) == wanted
         state = self._run.read_state(f"counts-{list(self._cases).index(case)}")
         assert state.num_rows == len(wanted)
 
-    def _batch(self, case: str) -> DataFrame:
-        return select(self._cases[case])(self._numbers.batch(self._spark))
 
-
-def _count(key: tuple[Any, ...], rows: list[Any], state: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _count(
+    names: tuple[str, ...], key: tuple[Any, ...], rows: list[Any], state: Any
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     n = len(rows) + (state["n"] if state else 0)
-    names = [name for name in rows[0] if not name.startswith("__")]
     return [{**dict(zip(names, key, strict=True)), "n": n}], {"n": n}
 
 
@@ -162,7 +161,7 @@ def test_keys_in_another_time_zone(
 ) -> None:
     set_conf("spark.sql.session.timeZone", zone)
     moments = {type_: element(type_) for type_ in ("timestamp", "timestamp_ntz", "date")}
-    days = {"day": f"date_trunc('DAY', {element('timestamp')})", "date": f"date({element('timestamp')})"}
+    days = {"day": f"date_trunc('DAY', {element('timestamp')})", "its date": f"date({element('timestamp')})"}
     cases = {"moments": moments, "days": days}
     counted = Counted(spark, tmp_path, cases)
     for case in cases:

@@ -203,3 +203,16 @@ def _wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_runs_shorter_than_a_merge_get_it_done(
+    spark: SparkSession, tmp_path: Path, inbox: Callable[..., Inbox]
+) -> None:
+    """One epoch a run: no run commits after its merge is finished, so the next one must."""
+    events, chk = inbox("k string, v bigint"), tmp_path / "chk"
+    for epoch in range(6):
+        events.add(("always", epoch), (f"own{epoch}", 1))
+        run = run_available(sums(events, SMALL), spark, chk)
+    levels = [{s.level for s in manifest.steps["sums"].tables["state"].segments} for manifest in manifests_of(chk)]
+    assert 2 in levels[-1], levels
+    assert state_of(run) == expected_after(spark, events, 5)

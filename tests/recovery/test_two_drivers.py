@@ -31,8 +31,7 @@ from tests.recovery.workload import Orders
 
 Plant = Callable[..., None]
 
-# In the long suite: a take-over was seen to hang on a busy machine, and is not understood yet.
-pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
+pytestmark = pytest.mark.timeout(900)
 
 ELSEWHERE = {"host": "elsewhere", "pid": 4242, "started_at": "2026-01-01T00:00:00.000+00:00"}
 

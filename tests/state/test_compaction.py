@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,63 @@ def test_a_worker_that_dies_costs_only_its_job(table: Table) -> None:
         assert compactor.apply(steps)["x"].tables["t"].segments != ()
     finally:
         compactor.close()
+
+
+def test_a_merge_that_outlives_its_run_is_committed_by_the_next(table: Table) -> None:
+    fill(table, 3)
+    steps = {"x": StepState(table.ranges, {"t": table.state})}
+    first = Compactor(table.store, {"x": POLICY}, generation=1)
+    first.offer(steps)
+    first.close(finish=True)
+    second = Compactor(table.store, {"x": POLICY}, generation=2)
+    try:
+        assert len(second.in_flight()) == 1
+        table.state = second.apply(steps)["x"].tables["t"]
+    finally:
+        second.close()
+    assert {segment.level for segment in table.state.segments} == {2}
+    assert len(table.scan()) == 20
+    assert not list(table.store.list("merges"))
+
+
+@pytest.mark.parametrize("lost", ["inputs", "outputs"])
+def test_a_merge_left_behind_that_no_longer_fits_is_dropped(table: Table, lost: str) -> None:
+    fill(table, 3)
+    steps = {"x": StepState(table.ranges, {"t": table.state})}
+    first = Compactor(table.store, {"x": POLICY}, generation=1)
+    first.offer(steps)
+    first.close(finish=True)
+    if lost == "inputs":
+        steps = {"x": StepState(table.ranges, {"t": replace(table.state, segments=table.state.segments[1:])})}
+    else:
+        inputs = {segment.path for segment in table.state.segments}
+        table.store.delete([item.path for item in table.store.list("segments") if item.path not in inputs])
+    second = Compactor(table.store, {"x": POLICY}, generation=2)
+    try:
+        assert second.apply(steps) == steps
+    finally:
+        second.close()
+
+
+def test_a_sweep_spares_a_merge_left_behind(table: Table) -> None:
+    ledger = Ledger.open(table.store)
+    fill(table, 3)
+    first = Compactor(table.store, {"x": POLICY}, generation=ledger.driver.generation)
+    first.offer({"x": StepState(table.ranges, {"t": table.state})})
+    first.close(finish=True)
+    committed(ledger, table, 5)
+    for item in table.store.list("segments"):
+        path = table.store.local_path(item.path)
+        assert path is not None
+        os.utime(path, (1, 1))
+    before = len(list(table.store.list("segments")))
+    ledger = Ledger.open(table.store)
+    second = Compactor(table.store, {"x": POLICY}, generation=ledger.driver.generation)
+    try:
+        Collector(ledger, retain=3).recover(second.in_flight())
+        assert len(list(table.store.list("segments"))) == before
+    finally:
+        second.close()
 
 
 def committed(ledger: Ledger, table: Table, epoch: int) -> Manifest:

@@ -305,7 +305,10 @@ class Run:
         except Exception as error:
             self._failure = error if isinstance(error, MidstreamError) else EpochError.failed(repr(error))
         try:
-            self._close()
+            # A run that ends by itself may be shorter than every merge: it ends with the one under way.
+            self._close(finish_merge=self._ends_by_itself and not self._stopping and self._failure is None)
+        except Exception as error:
+            self._failure = self._failure or as_midstream_error(error, self._ledger)
         finally:
             with self._changed:
                 self._ended = True
@@ -352,8 +355,8 @@ class Run:
             and self._ledger.holder() == self._ledger.driver
         )
 
-    def _close(self) -> None:
-        self._runner.compactor.close()
+    def _close(self, finish_merge: bool = False) -> None:
+        self._runner.compactor.close(finish_merge)
         self._housekeeping.shutdown(wait=True)
         if self._log is not None:
             self._log.close()

@@ -83,8 +83,10 @@ class Collector:
             return False
         if name["job"] is None:
             return True
+        if name["job"] in jobs:
+            return False
         if int(name["generation"]) == self.ledger.driver.generation:
-            return name["job"] not in jobs
+            return True
         return (datetime.now(UTC) - item.modified).total_seconds() > _OTHERS_SECONDS
 
 

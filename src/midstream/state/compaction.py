@@ -62,7 +62,10 @@ class CompactionJob:
 class CompactionResult:
     """What a finished job offers to the next commit."""
 
-    job: CompactionJob
+    id: str
+    step: str
+    table: str
+    inputs: frozenset[str]
     outputs: tuple[SegmentInfo, ...]
 
 
@@ -112,7 +115,8 @@ def run_compaction(store: Store, job: CompactionJob) -> CompactionResult:
         path = f"segments/{job.step}/{job.spec.name}/{epochs[1]:012d}-{job.id}-{number:05d}.seg"
         store.put(path, encoded.data)
         outputs.append(encoded.info(path, *epochs, level=job.level))
-    return CompactionResult(job, tuple(outputs))
+    inputs = frozenset(segment.path for segment in job.inputs)
+    return CompactionResult(job.id, job.step, job.spec.name, inputs, tuple(outputs))
 
 
 def _file_sized(pieces: Iterator[Piece], job: CompactionJob) -> Iterator[Piece]:
@@ -141,10 +145,9 @@ def _join(pieces: list[Piece]) -> Piece:
 
 def apply_compaction(table: TableState, result: CompactionResult) -> TableState | None:
     """The table with the outputs in the inputs' place; None when an input is no longer there."""
-    inputs = {segment.path for segment in result.job.inputs}
-    if not inputs <= {segment.path for segment in table.segments}:
+    if not result.inputs <= {segment.path for segment in table.segments}:
         return None
-    first = next(i for i, segment in enumerate(table.segments) if segment.path in inputs)
-    kept = [segment for segment in table.segments if segment.path not in inputs]
+    first = next(i for i, segment in enumerate(table.segments) if segment.path in result.inputs)
+    kept = [segment for segment in table.segments if segment.path not in result.inputs]
     kept[first:first] = result.outputs
     return replace(table, segments=tuple(kept))

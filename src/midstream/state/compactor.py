@@ -22,6 +22,7 @@ from midstream.state.compaction import (
     plan_compaction,
 )
 from midstream.state.manifest import StepState, TableState
+from midstream.state.merges import save_merges, take_merges
 from midstream.state.store import Store
 
 
@@ -33,7 +34,7 @@ class Compactor:
         self._generation = generation
         self._policies = policies
         self._busy: CompactionJob | None = None
-        self._finished: list[CompactionResult] = []
+        self._finished: list[CompactionResult] = take_merges(store)
         self._failure: Exception | None = None
         self._lock = threading.Lock()
         self._jobs: queue.Queue[CompactionJob | None] = queue.Queue()
@@ -66,17 +67,17 @@ class Compactor:
             raise failure
         changed = dict(steps)
         for result in finished:
-            step = changed.get(result.job.step)
-            table = step.tables.get(result.job.spec.name) if step else None
+            step = changed.get(result.step)
+            table = step.tables.get(result.table) if step else None
             merged: TableState | None = apply_compaction(table, result) if table else None
             if step and merged:
-                changed[result.job.step] = StepState(step.ranges, {**step.tables, merged.spec.name: merged})
+                changed[result.step] = StepState(step.ranges, {**step.tables, merged.spec.name: merged})
         return changed
 
     def in_flight(self) -> set[str]:
         """Ids of jobs whose files no manifest names yet, which a sweep must leave alone."""
         with self._lock:
-            jobs = {result.job.id for result in self._finished}
+            jobs = {result.id for result in self._finished}
             return jobs | {self._busy.id} if self._busy else jobs
 
     @property
@@ -84,11 +85,17 @@ class Compactor:
         with self._lock:
             return self._busy is None
 
-    def close(self) -> None:
+    def close(self, finish: bool = False) -> None:
+        """End. A merge under way is broken off, or finished when asked; finished ones are left to the next run."""
         self._jobs.put(None)
+        if finish:
+            self._thread.join()
         if self._worker is not None:
             self._worker.kill()
         self._thread.join(timeout=10)
+        with self._lock:
+            finished, self._finished = self._finished, []
+        save_merges(self._store, finished)
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
