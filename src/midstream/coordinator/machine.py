@@ -162,7 +162,15 @@ class Coordinator:
         reason: str | None = None,
     ) -> Record:
         known = self.modifications[id]
-        record = Record(id, phase, at, known.undoes, plan or known.plan, _or(epoch, known.epoch), reason or known.reason)
+        record = Record(
+            id=id,
+            phase=phase,
+            at=at,
+            undoes=known.undoes,
+            plan=plan or known.plan,
+            epoch=known.epoch if epoch is None else epoch,
+            reason=reason or known.reason,
+        )
         self._remember(record)
         return record
 
@@ -180,7 +188,3 @@ class Coordinator:
     def _take_back(self, undone: Modification, by: Record) -> None:
         times = {**undone.times, Phase.UNDONE: by.at}
         self.modifications[undone.id] = replace(undone, phase=Phase.UNDONE, reason=by.reason, times=times)
-
-
-def _or(given: int | None, otherwise: int | None) -> int | None:
-    return otherwise if given is None else given

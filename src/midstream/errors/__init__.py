@@ -1,6 +1,7 @@
 """Every error a user can meet: what was given, what was expected, what to do next."""
 
 from midstream.errors.base import MidstreamError, did_you_mean
+from midstream.errors.changes import ChangeError
 from midstream.errors.checkpoint import CheckpointError
 from midstream.errors.epoch import EpochError
 from midstream.errors.functions import UserFunctionError
@@ -9,6 +10,7 @@ from midstream.errors.sinks import SinkError
 from midstream.errors.store import StoreError
 
 __all__ = [
+    "ChangeError",
     "CheckpointError",
     "EpochError",
     "GraphError",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from midstream.errors import GraphError
 from midstream.state.compaction import CompactionPolicy
+from midstream.state.hashspace import HashRange
 from midstream.state.tables import TableKind
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ class Step:
     @property
     def inputs(self) -> tuple[Step, ...]:
         return ()
+
+    def reading(self, *inputs: Step) -> Self:
+        """This step with other inputs, as many as it takes."""
+        return replace(self, input=inputs[0]) if inputs else self  # type: ignore[call-arg]
 
     @property
     def kind(self) -> str:
@@ -88,15 +93,20 @@ class UnionStep(Step):
     def inputs(self) -> tuple[Step, ...]:
         return self.members
 
+    def reading(self, *inputs: Step) -> Self:
+        return replace(self, members=inputs)
+
 
 @dataclass(frozen=True)
 class KeyedStep(Step):
-    """A step with state by key. `parallelism` None means as many partitions as Spark has cores."""
+    """A step with state by key. `parallelism` None means as many partitions as Spark has cores; `ranges` are given
+    when they are uneven."""
 
     input: Step
     keys: tuple[str, ...]
     parallelism: int | None
     compaction: CompactionPolicy
+    ranges: tuple[HashRange, ...] | None = field(default=None, kw_only=True)
 
     @property
     def inputs(self) -> tuple[Step, ...]:

@@ -1,0 +1,153 @@
+"""Changes to a running pipeline, as a user writes them. Facts only: `edit.py` carries them out on a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from midstream.errors import ChangeError
+from midstream.state.compaction import CompactionPolicy
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from midstream.graph.steps import Aggregate, Schema, StateTable
+    from midstream.sinks.base import Sink
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a step does, in the words the steps of a pipeline are written in. One of them, or one way to say it."""
+
+    function: Callable[..., Any] | None = None
+    _: KW_ONLY
+    sql: str | None = None
+    aggregate: Mapping[str, Aggregate] | None = None
+    key_by: str | Sequence[str] | None = None
+    state: Schema | Mapping[str, StateTable] | None = None
+    output: Schema | None = None
+    per_key: bool = False
+    sink: Sink | None = None
+    source: Callable[[SparkSession], DataFrame] | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """The ways used to say what the step does: there must be one."""
+        ways = ("function", "sql", "aggregate", "sink", "source")
+        return [way for way in ways if getattr(self, way) is not None]
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        if self.key_by is None:
+            return None
+        return (self.key_by,) if isinstance(self.key_by, str) else tuple(self.key_by)
+
+
+@dataclass(frozen=True)
+class _Replace:
+    step: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replace(Body, _Replace):
+    """Another body for a step: `Replace("clean", new_function)`, `Replace("clean", sql="SELECT …")`,
+    `Replace("totals", aggregate={"n": F.count("*")})`, `Replace("out", sink=…)`.
+
+    What is not given stays: keys, state, output. State of another schema is converted as rows are read: an added
+    column is null, a number may get wider, `rename` maps old names of columns to new ones, and `convert` is your own
+    function from a pyarrow table of old rows to one of new rows.
+    """
+
+    rename: Mapping[str, str] = field(default_factory=dict)
+    convert: Callable[[Any], Any] | None = None
+
+    def __str__(self) -> str:
+        return f"replace {self.step}"
+
+
+@dataclass(frozen=True)
+class _Insert:
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insert(Body, _Insert):
+    """A new step `after` another (what read that one then reads the new one), `before` one, or `between` two.
+
+    A sink only adds a reader. `branch=True` does the same for any other step: what read the other step still does, and
+    a further change adds what reads the new one. A source is read by what comes `after` it, or goes `into` a union.
+    """
+
+    after: str | None = None
+    before: str | None = None
+    between: tuple[str, str] | None = None
+    into: str | None = None
+    branch: bool = False
+    parallelism: int | None = None
+    compaction: CompactionPolicy | None = None
+
+    def __str__(self) -> str:
+        return f"insert {self.id}"
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Take a step out: what read it then reads what it read. Steps that no longer lead to a sink go with it."""
+
+    step: str
+
+    def __str__(self) -> str:
+        return f"remove {self.step}"
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """Another number of partitions for a keyed step, or the hashes at which they begin. No state is rewritten."""
+
+    step: str
+    to: int | Sequence[int]
+
+    def __str__(self) -> str:
+        to = self.to if isinstance(self.to, int) else f"{len(self.to)} uneven ranges"
+        return f"rescale {self.step} to {to}"
+
+
+@dataclass(frozen=True)
+class Tune:
+    """Settings of the run, or of one keyed step (`step` with `compaction`). None leaves a setting as it is."""
+
+    step: str | None = None
+    _: KW_ONLY
+    compaction: CompactionPolicy | None = None
+    trigger_seconds: float | None = None
+    rows_per_epoch: int | None = None
+    arrow_batch_rows: int | None = None
+
+    def __str__(self) -> str:
+        settings = ("compaction", "trigger_seconds", "rows_per_epoch", "arrow_batch_rows")
+        return f"tune {', '.join(name for name in settings if getattr(self, name) is not None)}"
+
+
+@dataclass(frozen=True)
+class ChangeSet:
+    """Several changes at one boundary: all of them, or none."""
+
+    changes: Sequence[Change]
+
+    def __post_init__(self) -> None:
+        if not self.changes:
+            raise ChangeError("EMPTY_CHANGE_SET", "The change set has no changes.", hint="give it at least one.")
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.changes))
+
+
+Change: TypeAlias = Replace | Insert | Remove | Rescale | Tune | ChangeSet
+
+
+def single_changes(change: Change) -> list[Replace | Insert | Remove | Rescale | Tune]:
+    """The changes of a set, and of sets within it, in their order."""
+    if isinstance(change, ChangeSet):
+        return [single for part in change.changes for single in single_changes(part)]
+    return [change]

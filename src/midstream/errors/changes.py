@@ -1,0 +1,91 @@
+"""Errors of changes to a running pipeline. None of them touches the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from midstream.errors.base import MidstreamError, did_you_mean, quoted
+
+
+class ChangeError(MidstreamError):
+    """A change that cannot be made."""
+
+    @classmethod
+    def unknown_step(cls, what: str, id: str, known: list[str]) -> ChangeError:
+        return cls(
+            "UNKNOWN_STEP", f"Cannot {what}: there is no step '{id}' in the pipeline.", hint=did_you_mean(id, known)
+        )
+
+    @classmethod
+    def id_taken(cls, id: str, kind: str) -> ChangeError:
+        return cls(
+            "STEP_EXISTS",
+            f"Cannot insert '{id}': the pipeline has a {kind} step of that name.",
+            hint=f"choose another id, or Replace('{id}', …).",
+        )
+
+    @classmethod
+    def no_place(cls, id: str, given: Sequence[str]) -> ChangeError:
+        told = f"{quoted(given)} together" if given else "nothing"
+        return cls(
+            "NO_PLACE",
+            f"Cannot insert '{id}': a step needs one place, and {told} was given.",
+            hint="give one of after='step', before='step', between=('step', 'step'); into='union' for a source.",
+        )
+
+    @classmethod
+    def no_body(cls, id: str, given: Sequence[str], expected: str) -> ChangeError:
+        told = f"{quoted(given)} together" if given else "nothing"
+        return cls("NO_BODY", f"What '{id}' is to do is not clear: {told} was given.", hint=f"give {expected}.")
+
+    @classmethod
+    def no_edge(cls, id: str, upper: str, lower: str, inputs: Sequence[str]) -> ChangeError:
+        return cls(
+            "NOT_CONNECTED",
+            f"Cannot insert '{id}' between '{upper}' and '{lower}': '{lower}' reads {quoted(inputs) or 'nothing'}.",
+            hint="name two steps of which the second reads the first.",
+        )
+
+    @classmethod
+    def several_inputs(cls, what: str, id: str, inputs: Sequence[str]) -> ChangeError:
+        return cls(
+            "SEVERAL_INPUTS",
+            f"Cannot {what}: '{id}' reads {quoted(inputs)}.",
+            hint="say which input is meant: Insert(…, between=(input, step)), or replace the step instead.",
+        )
+
+    @classmethod
+    def wrong_kind(cls, what: str, id: str, kind: str, expected: str) -> ChangeError:
+        return cls("WRONG_KIND_OF_STEP", f"Cannot {what}: '{id}' is a {kind} step.", hint=f"it must be {expected}.")
+
+    @classmethod
+    def cycle(cls, ids: Sequence[str]) -> ChangeError:
+        return cls(
+            "CYCLE",
+            f"The change would make a circle: {' → '.join(ids)}.",
+            hint="rows flow from sources to sinks; a step cannot read what comes of it.",
+        )
+
+    @classmethod
+    def leads_nowhere(cls, id: str) -> ChangeError:
+        return cls(
+            "LEADS_NOWHERE",
+            f"Nothing would read the new step '{id}'.",
+            hint="add what reads it to the same ChangeSet, or insert it without branch=True.",
+        )
+
+    @classmethod
+    def bad_ranges(cls, id: str, cause: object) -> ChangeError:
+        return cls(
+            "BAD_RANGES",
+            f"Cannot rescale '{id}': {cause}.",
+            hint="give a number of partitions between 1 and 4096, or ascending hashes that begin with -2**63.",
+        )
+
+    @classmethod
+    def state_lost(cls, losses: Sequence[str]) -> ChangeError:
+        return cls(
+            "STATE_WOULD_BE_LOST",
+            f"The change would lose state: {'; '.join(losses)}.",
+            hint="pass rename= or convert= with the change, or allow_state_loss=True if it may go.",
+        )
