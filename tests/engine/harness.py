@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType
 import midstream as ms
 from midstream.engine.preaggregation import PreAggregation
 from midstream.engine.run import Run
-from midstream.engine.schemas import to_arrow
+from midstream.schemas import to_arrow
 
 AVAILABLE_NOW = {"availableNow": True}
 _FIRST_FILE_AT = 1_700_000_000

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import midstream as ms
-from midstream.engine.schemas import quoted
 from midstream.errors import GraphError
+from midstream.schemas import quoted
 from tests.engine.harness import Inbox, as_it_stands, canonical, preaggregated, run_available
 
 # Values of a key by type, the first to seventh. Most name one value twice, and all have a null. Spark's hash of null,

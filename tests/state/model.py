@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from midstream.state.compaction import CompactionPolicy, apply_compaction, plan_compaction, run_compaction
+from midstream.state.compaction import (
+    CompactionJob,
+    CompactionPolicy,
+    apply_compaction,
+    plan_deltas,
+    plan_runs,
+    run_compaction,
+)
 from midstream.state.hashspace import HashRange, even_ranges
 from midstream.state.keys import group_rows
 from midstream.state.manifest import TableState, with_range_delete
@@ -29,6 +36,10 @@ def spec_of(kind: TableKind, range_column: str | None = "w") -> TableSpec:
 def toy_hash(key: tuple[str | None, int | None], spread: int) -> int:
     """A hash with few values, so that collisions of different keys are the rule, not the exception."""
     return (hash((key[0], key[1], "x")) % spread) * (2**63 // spread) * 2 - 2**63
+
+
+def next_merge(state: TableState, policy: CompactionPolicy) -> CompactionJob | None:
+    return plan_runs("x", state, policy, 1) or plan_deltas("x", state, policy, 1)
 
 
 class Table:
@@ -73,7 +84,7 @@ class Table:
 
     def compact(self, *, crash: bool = False) -> bool:
         policy = CompactionPolicy(deltas=2, runs=2, dirty_ratio=0.5, file_bytes=400)
-        job = plan_compaction("x", self.state, policy, generation=1)
+        job = next_merge(self.state, policy)
         if job is None:
             return False
         result = run_compaction(self.store, job)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from midstream.state.collector import Collector
-from midstream.state.compaction import CompactionPolicy, apply_compaction, plan_compaction, run_compaction
+from midstream.state.compaction import CompactionPolicy, apply_compaction, run_compaction
 from midstream.state.compactor import Compactor
 from midstream.state.directory import DirectoryStore
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest, StepState
 from midstream.state.tables import TableKind
-from tests.state.model import Table, spec_of
+from tests.state.model import Table, next_merge, spec_of
 
 POLICY = CompactionPolicy(deltas=3, runs=3, dirty_ratio=0.5, file_bytes=1 << 20)
 
@@ -31,7 +31,7 @@ def fill(table: Table, epochs: int, keys: int = 20) -> None:
 
 def settle(table: Table) -> int:
     jobs = 0
-    while (job := plan_compaction("x", table.state, POLICY, generation=1)) is not None:
+    while (job := next_merge(table.state, POLICY)) is not None:
         table.state = apply_compaction(table.state, run_compaction(table.store, job)) or table.state
         jobs += 1
     return jobs
@@ -47,9 +47,28 @@ def test_segments_stay_few_however_many_epochs_there_are(table: Table) -> None:
     assert len(table.scan()) == 20
 
 
+def test_a_row_is_rewritten_as_often_as_the_table_has_orders_of_magnitude(table: Table) -> None:
+    """Runs of one size are merged with each other, not each time with everything before them."""
+    policy = CompactionPolicy(deltas=2, runs=3, dirty_ratio=1000, file_bytes=1 << 20)
+    table.write([((str(key), key), (0, "x")) for key in range(1000)])
+    fill_with = iter(range(1000, 10**6))
+    written = rows = most = 0
+    for _ in range(120):
+        keys = [next(fill_with) for _ in range(20)]
+        rows += len(keys)
+        table.write([((str(key), key), (0, "x")) for key in keys])
+        while (job := next_merge(table.state, policy)) is not None:
+            table.state = apply_compaction(table.state, run_compaction(table.store, job)) or table.state
+            written += sum(segment.rows for segment in job.inputs if segment.level < 2)
+        most = max(most, len({(s.epoch_from, s.epoch_to) for s in table.state.segments}))
+    assert written < 6 * rows
+    assert most <= 12
+    assert len(table.scan()) == rows + 1000
+
+
 def test_nothing_is_done_for_too_little(table: Table) -> None:
     fill(table, 2)
-    assert plan_compaction("x", table.state, POLICY, 1) is None
+    assert next_merge(table.state, POLICY) is None
 
 
 def test_the_base_keeps_no_tombstones(table: Table) -> None:
@@ -64,7 +83,7 @@ def test_the_base_keeps_no_tombstones(table: Table) -> None:
 
 def test_a_merge_whose_inputs_are_gone_changes_nothing(table: Table) -> None:
     fill(table, 3)
-    job = plan_compaction("x", table.state, POLICY, 1)
+    job = next_merge(table.state, POLICY)
     assert job is not None
     result = run_compaction(table.store, job)
     without = replace(table.state, segments=table.state.segments[1:])
@@ -108,8 +127,8 @@ def test_a_worker_that_dies_costs_only_its_job(table: Table) -> None:
             compactor.offer(steps)
             deadline = time.monotonic() + 60
             while not compactor.idle and time.monotonic() < deadline:
-                if compactor._worker is not None and _ == 0:
-                    compactor._worker.kill()
+                if compactor._lanes[0].worker is not None and _ == 0:
+                    compactor._lanes[0].worker.kill()
                 time.sleep(0.01)
         assert compactor.apply(steps)["x"].tables["t"].segments != ()
     finally:

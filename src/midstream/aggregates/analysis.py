@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from midstream.aggregates.spec import AggregateSpec
 from midstream.errors import GraphError
+from midstream.schemas import quoted, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,7 +83,7 @@ def _analyse(input_df: DataFrame, keys: Sequence[str], specs: Sequence[Aggregate
     output = StructType([*key_fields, *results.fields])
     # State does not care whether a key may be null, so that a source may change its mind about it.
     state_keys = StructType([StructField(field.name, field.dataType) for field in key_fields])
-    return Analysis(_arrow(state_keys), aggregates, _arrow(output), output)
+    return Analysis(to_arrow(state_keys), aggregates, to_arrow(output), output)
 
 
 def _inputs(spec: AggregateSpec) -> tuple[str, ...]:
@@ -101,20 +100,5 @@ def _shown(spec: AggregateSpec) -> str:
 
 
 def _typed(sql: str, field: StructField) -> Typed:
-    arrow = _arrow(StructType([StructField("_", field.dataType)])).field(0).type
+    arrow = to_arrow(StructType([StructField("_", field.dataType)])).field(0).type
     return Typed(sql, arrow, field.dataType.simpleString(), field.nullable)
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    # Before 4.2 there was no such parameter, and UTC was what one got.
-    utc: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(schema, **utc)
-
-
-def quoted(name: str) -> str:
-    """A name as SQL takes it whatever it contains.
-
-    >>> quoted("a `b`")
-    '`a ``b```'
-    """
-    return "`" + name.replace("`", "``") + "`"

@@ -12,7 +12,6 @@ from pyspark.sql.types import StructField, StructType
 from midstream.aggregates.plan import AggregatePlan, plan_aggregates
 from midstream.engine.columns import to_spec
 from midstream.engine.failure import step_error
-from midstream.engine.schemas import is_keyable, to_arrow, to_spark
 from midstream.errors import GraphError, MidstreamError
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.steps import (
@@ -27,6 +26,7 @@ from midstream.graph.steps import (
     TransformStep,
     UnionStep,
 )
+from midstream.schemas import is_keyable, to_arrow, to_spark
 from midstream.state.tables import KeyedFunction, TableSpec
 from midstream.task.userfn import PerKey, UserFunction
 

@@ -14,10 +14,10 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
 from midstream.engine.failure import step_error
 from midstream.engine.internals import before_exchange, map_in_arrow, run_job
-from midstream.engine.schemas import quoted, to_arrow
 from midstream.engine.sources import split_batch
 from midstream.errors import MidstreamError
 from midstream.graph.steps import AggregateStep, KeyedStep, OutputMode, SinkStep, SourceStep, Step
+from midstream.schemas import quoted, to_arrow
 from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
 from midstream.state.store import Store

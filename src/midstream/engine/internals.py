@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from midstream.engine.schemas import quoted
+from midstream.schemas import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

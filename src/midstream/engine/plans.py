@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from midstream.engine.compile import Compiled
-from midstream.engine.schemas import differences
 from midstream.errors import CheckpointError
 from midstream.graph.steps import SinkStep
+from midstream.schemas import differences
 from midstream.state.ledger import Ledger, now, numbered
 from midstream.state.manifest import Manifest, schema_from_json, schema_to_json
 from midstream.state.tables import TableSpec

@@ -23,10 +23,10 @@ from midstream.engine.internals import EPOCH_CONF, JVM_GONE, QueryStoppedError, 
 from midstream.engine.plans import record_plan
 from midstream.engine.reports import ReportBox
 from midstream.engine.results import complete_result
-from midstream.engine.schemas import to_arrow
 from midstream.engine.sources import load_sources, tagged_union
 from midstream.engine.sparklog import SparkLog
 from midstream.errors import CheckpointError, EpochError, MidstreamError, SinkError
+from midstream.schemas import to_arrow
 from midstream.sinks.base import Sink, SinkContext
 from midstream.state.collector import Collector
 from midstream.state.compactor import Compactor

@@ -41,6 +41,14 @@ class CheckpointError(MidstreamError):
         )
 
     @classmethod
+    def bad_conversion(cls, what: str) -> CheckpointError:
+        return cls(
+            "BAD_STATE_CONVERSION",
+            f"State of an earlier schema cannot be converted: {what}.",
+            hint="the function given as convert= takes a pyarrow table of old rows and gives one of as many new rows.",
+        )
+
+    @classmethod
     def newer_format(cls, path: str, found: int, known: int) -> CheckpointError:
         return cls(
             "NEWER_FORMAT",

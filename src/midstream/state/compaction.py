@@ -25,13 +25,16 @@ from midstream.state.tables import TableSpec
 
 _BASE = 2
 
+_TIERS = 4
+"""How many times `runs` of them there may be, whatever their sizes."""
+
 
 @dataclass(frozen=True)
 class CompactionPolicy:
     """When to merge. Fewer segments read faster and cost more rewriting.
 
-    `deltas` epochs of level 0 become one run of level 1; `runs` of level 1 are merged with each other; and when level 1
-    is larger than `dirty_ratio` of the base, everything becomes the new base. Files are cut at about `file_bytes`.
+    `deltas` epochs of level 0 become one run of level 1; `runs` of about one size are merged with each other; and when
+    level 1 is larger than `dirty_ratio` of the base, both become the new base. Files are cut at about `file_bytes`.
     """
 
     deltas: int = 6
@@ -69,31 +72,61 @@ class CompactionResult:
     outputs: tuple[SegmentInfo, ...]
 
 
-def plan_compaction(step: str, table: TableState, policy: CompactionPolicy, generation: int) -> CompactionJob | None:
-    """The most useful merge of a table's segments, or None when there is nothing to gain."""
-    deltas, merged, base = (tuple(s for s in table.segments if s.level == level) for level in (0, 1, _BASE))
+def plan_deltas(step: str, table: TableState, policy: CompactionPolicy, generation: int) -> CompactionJob | None:
+    """The merge of deltas into a run: short, and wanted soon, for every delta is searched in every epoch."""
+    deltas = tuple(s for s in table.segments if s.level == 0)
+    if len(_runs(deltas)) < policy.deltas:
+        return None
+    first = len(deltas) == len(table.segments)
+    return _job(step, table, policy, generation, deltas, level=_BASE if first else 1)
 
-    def job(inputs: tuple[SegmentInfo, ...], level: int, final: bool) -> CompactionJob:
-        return CompactionJob(
-            id=f"g{generation:06d}-{uuid.uuid4().hex}",
-            step=step,
-            spec=table.spec,
-            inputs=inputs,
-            range_deletes=table.range_deletes,
-            level=level,
-            final=final,
-            file_bytes=policy.file_bytes,
-        )
 
-    dirty = sum(s.bytes for s in merged)
-    if len(_runs(merged)) >= 2 and dirty >= policy.dirty_ratio * sum(s.bytes for s in base):
-        return job((*base, *merged), _BASE, final=True)
-    if len(_runs(merged)) >= policy.runs:
-        return job(merged, 1, final=not base)
-    if len(_runs(deltas)) >= policy.deltas:
-        first = not base and not merged
-        return job(deltas, _BASE if first else 1, final=first)
+def plan_runs(step: str, table: TableState, policy: CompactionPolicy, generation: int) -> CompactionJob | None:
+    """The merge of runs with each other or into the base: long, and not urgent."""
+    merged, base = (tuple(s for s in table.segments if s.level == level) for level in (1, _BASE))
+    runs = [tuple(group) for _, group in groupby(merged, key=lambda s: (s.epoch_from, s.epoch_to))]
+    if len(runs) >= 2 and _bytes(merged) >= policy.dirty_ratio * _bytes(base):
+        return _job(step, table, policy, generation, (*base, *merged), level=_BASE)
+    alike = _newest_alike(runs)
+    if len(alike) < policy.runs and len(runs) >= _TIERS * policy.runs:
+        alike = runs
+    if len(alike) >= policy.runs:
+        return _job(step, table, policy, generation, tuple(s for run in alike for s in run), level=1)
     return None
+
+
+def _newest_alike(runs: Sequence[tuple[SegmentInfo, ...]]) -> Sequence[tuple[SegmentInfo, ...]]:
+    """The newest runs of about one size. Merging only those, a row is rewritten as often as the table has orders of
+    magnitude, not each time a few epochs have gone by."""
+    for first in range(len(runs) - 1, 0, -1):
+        mean = sum(map(_bytes, runs[first:])) / (len(runs) - first)
+        if _bytes(runs[first - 1]) > 2 * mean:
+            return runs[first:]
+    return runs
+
+
+def _job(
+    step: str,
+    table: TableState,
+    policy: CompactionPolicy,
+    generation: int,
+    inputs: tuple[SegmentInfo, ...],
+    level: int,
+) -> CompactionJob:
+    return CompactionJob(
+        id=f"g{generation:06d}-{uuid.uuid4().hex}",
+        step=step,
+        spec=table.spec,
+        inputs=inputs,
+        range_deletes=table.range_deletes,
+        level=level,
+        final=inputs[0] is table.segments[0],
+        file_bytes=policy.file_bytes,
+    )
+
+
+def _bytes(segments: Sequence[SegmentInfo]) -> int:
+    return sum(segment.bytes for segment in segments)
 
 
 def _runs(segments: Sequence[SegmentInfo]) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
-"""Compaction beside the stream: one low-priority process that merges segments while epochs go on.
+"""Compaction beside the stream: low-priority processes that merge segments while epochs go on.
 
-A process, not a thread or a Spark job: it takes no task slot and no time from the driver, and the operating system
-gives it what the epochs leave.
+Processes, not threads or Spark jobs: they take no task slot and no time from the driver, and the operating system gives
+them what the epochs leave. There are two, so that deltas do not pile up while a large base is merged.
 """
 
 from __future__ import annotations
@@ -11,52 +11,53 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from midstream.errors import MidstreamError
 from midstream.state.compaction import (
     CompactionJob,
     CompactionPolicy,
     CompactionResult,
     apply_compaction,
-    plan_compaction,
+    plan_deltas,
+    plan_runs,
 )
 from midstream.state.manifest import StepState, TableState
 from midstream.state.merges import save_merges, take_merges
 from midstream.state.store import Store
 
+Planner = Callable[[str, TableState, CompactionPolicy, int], CompactionJob | None]
+
 
 class Compactor:
-    """Finds work after every commit, does one job at a time, and offers finished merges to the next commit."""
+    """Finds work after every commit, and offers finished merges to the next commit."""
 
     def __init__(self, store: Store, policies: Mapping[str, CompactionPolicy], generation: int) -> None:
         self._store = store
         self._generation = generation
-        self._policies = policies
-        self._busy: CompactionJob | None = None
-        self._finished: list[CompactionResult] = take_merges(store)
-        self._failure: Exception | None = None
+        self.policies = policies
         self._lock = threading.Lock()
-        self._jobs: queue.Queue[CompactionJob | None] = queue.Queue()
-        self._worker: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._serve, name="midstream-compactor", daemon=True)
-        self._thread.start()
+        self._finished = take_merges(store)
+        self._failure: Exception | None = None
+        self._lanes = [_Lane(name, planner, store, self._done) for name, planner in _LANES.items()]
 
     def offer(self, steps: Mapping[str, StepState]) -> None:
-        """After a commit: begin the most useful merge, unless one is under way."""
+        """After a commit: begin the most useful merges, where none is under way."""
         with self._lock:
-            if self._busy is not None or self._finished:
-                return
-            plans = (
-                plan_compaction(id_, table, self._policies[id_], self._generation)
-                for id_, step in steps.items()
-                for table in step.tables.values()
-                if id_ in self._policies
-            )
-            job = max((p for p in plans if p), key=lambda p: len(p.inputs), default=None)
-            if job is not None:
-                self._busy = job
-                self._jobs.put(job)
+            if self._finished:
+                return  # planned from a state that the next commit changes
+            busy = [lane.busy for lane in self._lanes if lane.busy]
+            for lane in self._lanes:
+                if lane.busy is None:
+                    plans = (
+                        lane.plan(id_, table, self.policies[id_], self._generation)
+                        for id_, step in steps.items()
+                        for table in step.tables.values()
+                        if id_ in self.policies
+                    )
+                    job = max((p for p in plans if p and _is_apart(p, busy)), key=_weight, default=None)
+                    if job is not None:
+                        busy.append(job)
+                        lane.begin(job)
 
     def apply(self, steps: Mapping[str, StepState]) -> dict[str, StepState]:
         """Before a commit: the steps with finished merges in place of their inputs."""
@@ -77,25 +78,74 @@ class Compactor:
     def in_flight(self) -> set[str]:
         """Ids of jobs whose files no manifest names yet, which a sweep must leave alone."""
         with self._lock:
-            jobs = {result.id for result in self._finished}
-            return jobs | {self._busy.id} if self._busy else jobs
+            finished = {result.id for result in self._finished}
+            return finished | {lane.busy.id for lane in self._lanes if lane.busy}
 
     @property
     def idle(self) -> bool:
         with self._lock:
-            return self._busy is None
+            return not any(lane.busy for lane in self._lanes)
 
     def close(self, finish: bool = False) -> None:
-        """End. A merge under way is broken off, or finished when asked; finished ones are left to the next run."""
-        self._jobs.put(None)
-        if finish:
-            self._thread.join()
-        if self._worker is not None:
-            self._worker.kill()
-        self._thread.join(timeout=10)
+        """End. Merges under way are broken off, or finished when asked; finished ones are left to the next run."""
+        for lane in self._lanes:
+            lane.close(finish)
         with self._lock:
             finished, self._finished = self._finished, []
         save_merges(self._store, finished)
+
+    def _done(self, lane: _Lane, outcome: CompactionResult | Exception | None) -> None:
+        with self._lock:
+            lane.busy = None
+            if isinstance(outcome, CompactionResult):
+                self._finished.append(outcome)
+            elif outcome is not None:
+                self._failure = outcome
+
+
+_LANES: Mapping[str, Planner] = {"deltas": plan_deltas, "runs": plan_runs}
+
+
+def _weight(job: CompactionJob) -> int:
+    return len(job.inputs)
+
+
+def _is_apart(job: CompactionJob, others: list[CompactionJob]) -> bool:
+    """Whether no job under way has a segment of this one. A final merge also relies on what is oldest staying so."""
+    inputs = {segment.path for segment in job.inputs}
+    return not any(segment.path in inputs for other in others for segment in other.inputs)
+
+
+class _Lane:
+    """One process and the thread that serves it, a job at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: Planner,
+        store: Store,
+        done: Callable[[_Lane, CompactionResult | Exception | None], None],
+    ) -> None:
+        self.plan = plan
+        self.busy: CompactionJob | None = None
+        self._store = store
+        self._done = done
+        self._jobs: queue.Queue[CompactionJob | None] = queue.Queue()
+        self.worker: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._serve, name=f"midstream-compactor-{name}", daemon=True)
+        self._thread.start()
+
+    def begin(self, job: CompactionJob) -> None:
+        self.busy = job
+        self._jobs.put(job)
+
+    def close(self, finish: bool) -> None:
+        self._jobs.put(None)
+        if finish:
+            self._thread.join()
+        if self.worker is not None:
+            self.worker.kill()
+        self._thread.join(timeout=10)
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -103,24 +153,19 @@ class Compactor:
                 outcome = self._run(job)
             except (OSError, EOFError, pickle.PickleError):
                 outcome = None  # the worker died: its files are orphans, the next commit plans the job again
-                self._worker = None
-            with self._lock:
-                self._busy = None
-                if isinstance(outcome, CompactionResult):
-                    self._finished.append(outcome)
-                elif isinstance(outcome, Exception):
-                    self._failure = outcome
+                self.worker = None
+            self._done(self, outcome)
 
-    def _run(self, job: CompactionJob) -> CompactionResult | Exception:
-        if self._worker is None or self._worker.poll() is not None:
-            self._worker = subprocess.Popen(
+    def _run(self, job: CompactionJob) -> CompactionResult | Exception | None:
+        if self.worker is None or self.worker.poll() is not None:
+            self.worker = subprocess.Popen(
                 [sys.executable, "-m", "midstream.state.compaction_worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
-        assert self._worker.stdin
-        assert self._worker.stdout
-        pickle.dump((self._store, job), self._worker.stdin)
-        self._worker.stdin.flush()
-        outcome: CompactionResult | MidstreamError = pickle.load(self._worker.stdout)
+        assert self.worker.stdin
+        assert self.worker.stdout
+        pickle.dump((self._store, job), self.worker.stdin)
+        self.worker.stdin.flush()
+        outcome: CompactionResult | Exception = pickle.load(self.worker.stdout)
         return outcome

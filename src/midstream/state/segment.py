@@ -67,6 +67,8 @@ class SegmentInfo:
     checksum: str
     low: Any = None
     high: Any = None
+    schema: int = 0
+    """How many of its table's conversions its rows have been through."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,11 @@ def to_spark(step: str, what: str, given: Schema) -> StructType:
 
 
 def quoted(column: str) -> str:
-    """A column's name as SQL takes it, whatever is in it."""
+    """A column's name as SQL takes it, whatever is in it.
+
+    >>> quoted("a `b`")
+    '`a ``b```'
+    """
     return "`" + column.replace("`", "``") + "`"
 
 
