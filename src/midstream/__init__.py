@@ -9,6 +9,7 @@
 
 from midstream import sinks
 from midstream.aggregates.spec import fold
+from midstream.changes.change import ChangeSet, Insert, Remove, Replace, Rescale, Tune
 from midstream.errors import MidstreamError
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.stream import KeyedStream, Stream, pipeline, source, table
@@ -16,12 +17,18 @@ from midstream.state.compaction import CompactionPolicy
 from midstream.task.userfn import TableUpdate
 
 __all__ = [
+    "ChangeSet",
     "CompactionPolicy",
+    "Insert",
     "KeyedStream",
     "MidstreamError",
     "Pipeline",
+    "Remove",
+    "Replace",
+    "Rescale",
     "Stream",
     "TableUpdate",
+    "Tune",
     "fold",
     "pipeline",
     "sinks",

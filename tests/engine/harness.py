@@ -84,7 +84,7 @@ def preaggregated(in_epoch: Callable[[int], bool]) -> Iterator[None]:
                     self.grouped[id_] = keyed.aggregates.supports_grouped and in_epoch(self.seen)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("midstream.engine.epoch.PreAggregation", Forced)
+        patch.setattr("midstream.engine.version.PreAggregation", Forced)
         yield
 
 

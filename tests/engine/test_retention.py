@@ -213,6 +213,6 @@ def test_runs_shorter_than_a_merge_get_it_done(
     for epoch in range(6):
         events.add(("always", epoch), (f"own{epoch}", 1))
         run = run_available(sums(events, SMALL), spark, chk)
-    levels = [{s.level for s in manifest.steps["sums"].tables["state"].segments} for manifest in manifests_of(chk)]
+    levels = [{s.level for s in manifest.steps["sums"].tables["main"].segments} for manifest in manifests_of(chk)]
     assert 2 in levels[-1], levels
     assert state_of(run) == expected_after(spark, events, 5)

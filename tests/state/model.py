@@ -17,6 +17,7 @@ from midstream.state.compaction import (
     plan_runs,
     run_compaction,
 )
+from midstream.state.conversion import Conversion
 from midstream.state.hashspace import HashRange, even_ranges
 from midstream.state.keys import group_rows
 from midstream.state.manifest import TableState, with_range_delete
@@ -77,7 +78,7 @@ class Table:
             encoded = encode_segment(self.state.spec, hashes, table, deleted, block_rows=3)
             path = f"segments/x/t/{epoch:012d}-{number:05d}-{uuid.uuid4().hex}.seg"
             self.store.put(path, encoded.data)
-            segments.append(encoded.info(path, epoch, epoch, level=0))
+            segments.append(encoded.info(path, epoch, epoch, level=0, schema=len(self.state.conversions)))
         if not crash:
             self.state = replace(self.state, segments=(*self.state.segments, *segments))
             self.epoch = epoch
@@ -96,6 +97,10 @@ class Table:
 
     def delete_below(self, bound: int) -> None:
         self.state = with_range_delete(self.state, bound, self.epoch)
+
+    def convert(self, conversion: Conversion) -> None:
+        spec = replace(self.state.spec, values=conversion.values)
+        self.state = replace(self.state, spec=spec, conversions=(*self.state.conversions, conversion))
 
     def repartition(self, count: int) -> None:
         self.ranges = even_ranges(count)

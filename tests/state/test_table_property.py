@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from midstream.state.conversion import Conversion
 from midstream.state.store import open_store
 from midstream.state.tables import TableKind
-from tests.state.model import Table, spec_of
+from tests.state.model import VALUES, Table, spec_of
 
 KEY = st.tuples(st.one_of(st.none(), st.sampled_from(["a", "b", "ä", ""])), st.one_of(st.none(), st.integers(0, 5)))
 VALUE = st.tuples(st.integers(-5, 5), st.sampled_from(["x", "y", "long " * 9]))
+
+
+def one_more(rows: pa.Table) -> pa.Table:
+    assert rows.num_rows, "called for nothing"
+    assert not rows.column("v").null_count, "called with a deleted row"
+    return rows.set_column(rows.column_names.index("v"), "v", pc.add(rows.column("v"), 1))
 
 
 class StoredTable(RuleBasedStateMachine):
@@ -26,6 +36,7 @@ class StoredTable(RuleBasedStateMachine):
         self.directory = tempfile.TemporaryDirectory()
         self.table = Table(open_store(self.directory.name), spec_of(self.kind), partitions, spread)
         self.model: dict[Any, list[tuple[int, str]]] = {}
+        self.conversions = 0
 
     def teardown(self) -> None:
         if hasattr(self, "directory"):
@@ -56,6 +67,14 @@ class StoredTable(RuleBasedStateMachine):
     def expire(self, bound: int) -> None:
         self.table.delete_below(bound)
         self.model = {k: v for k, v in self.model.items() if k[1] is None or k[1] >= bound}
+
+    @rule()
+    def convert(self) -> None:
+        """The schema changes: rows written so far are one more from now on, whenever they are read."""
+        if self.conversions < 3:
+            self.conversions += 1
+            self.table.convert(Conversion(VALUES, code=pickle.dumps(one_more)))
+            self.model = {key: [(v + 1, s) for v, s in rows] for key, rows in self.model.items()}
 
     @rule(count=st.integers(1, 6))
     def repartition(self, count: int) -> None:

@@ -76,6 +76,15 @@ class Coordinator:
         }
         return machine, machine._next(at)
 
+    def leave_out(self, at: float) -> list[Instruction]:
+        """Forget all changes, those under way too: the program the pipeline is started with is to run as it is."""
+        reason = "left out at a start"
+        ends = dict.fromkeys(self._live, Phase.UNDONE)
+        for id_, modification in self.modifications.items():
+            if modification.is_under_way:
+                ends[id_] = Phase.ROLLED_BACK if modification.phase is Phase.APPLYING else Phase.CANCELLED
+        return [self._go(id_, end, at, reason=reason) for id_, end in ends.items()]
+
     def handle(self, event: Event, at: float) -> list[Instruction]:
         """Take an event in; what is to be done about it."""
         match event:
@@ -184,6 +193,8 @@ class Coordinator:
             self._live = self.live_after(record.id)
             if record.undoes in self.modifications:
                 self._take_back(self.modifications[record.undoes], record)
+        elif record.phase is Phase.UNDONE:
+            self._live = tuple(id_ for id_ in self._live if id_ != record.id)
 
     def _take_back(self, undone: Modification, by: Record) -> None:
         times = {**undone.times, Phase.UNDONE: by.at}

@@ -12,24 +12,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from midstream.engine.compile import Compiled
-from midstream.engine.dataflow import Dataflow, InputSchemas
+from midstream.engine.dataflow import Dataflow
 from midstream.engine.epochs import EpochReport, StepReport
 from midstream.engine.faults import reach
-from midstream.engine.preaggregation import PreAggregation
 from midstream.engine.reports import ReportBox, UnclearReportsError
 from midstream.engine.sparklog import SparkLog
+from midstream.engine.version import Version
 from midstream.errors import CheckpointError
 from midstream.graph.steps import KeyedStep, SinkStep
-from midstream.sinks.base import SinkContext, StagedEpoch
+from midstream.sinks.base import StagedEpoch
 from midstream.state.compactor import Compactor
-from midstream.state.hashspace import even_ranges
 from midstream.state.ledger import Ledger, now
-from midstream.state.manifest import Manifest, StagedFile, StepState, TableState, with_range_delete
+from midstream.state.manifest import Manifest, StagedFile, StepState, with_range_delete
+from midstream.state.store import Store
 from midstream.task.report import TaskReport
-from midstream.task.staging import StageTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,115 +36,106 @@ if TYPE_CHECKING:
 _TRIES = 3
 
 
+class Versions(Protocol):
+    """Who decides which version of the pipeline an epoch runs."""
+
+    @property
+    def current(self) -> Version:
+        """The version of the last committed epoch."""
+        ...
+
+    def boundary(self, epoch: int) -> Version:
+        """The version an epoch that is about to begin is to run."""
+        ...
+
+    def failed(self, epoch: int, error: Exception) -> Version:
+        """The version to run the epoch with instead; raises the error when no change is to blame for it."""
+        ...
+
+    def committed(self, manifest: Manifest) -> None:
+        """An epoch is real, and with it the version it was run with."""
+        ...
+
+
 @dataclass
 class EpochRunner:
     """The driver's side of an epoch. Not reentrant: Spark runs one micro-batch at a time."""
 
-    compiled: Compiled
+    versions: Versions
     ledger: Ledger
     compactor: Compactor
-    targets: Mapping[str, StageTarget]
-    contexts: Mapping[str, SinkContext]
     box: ReportBox
-    plan: int
     log: SparkLog = field(init=False)
     last: Manifest = field(init=False)
     committed: Callable[[Manifest, EpochReport], None] = field(init=False)
-    _preaggregation: PreAggregation = field(init=False)
-    _schemas: InputSchemas = field(default_factory=InputSchemas)
+    batch: DataFrame | None = field(default=None, init=False)
+    """The rows of the last epoch, for trying changes on."""
     _phases: dict[str, float] = field(default_factory=dict)
-    _careful: bool = False
-
-    def __post_init__(self) -> None:
-        self._preaggregation = PreAggregation(self.compiled)
 
     def go_on(self, log: SparkLog) -> None:
         """Continue behind the last committed epoch; that one is finished first, in case nobody has."""
         self.log, self.last = log, log.last
         if self.last.epoch >= 0:
-            self.finalise(self.last)
+            self.finalise(self.last, self.versions.current)
 
     def run(self, batch: DataFrame, epoch: int) -> None:
         """The `foreachBatch` callback."""
         if epoch == self.last.epoch:
             # The driver died between the manifest and Spark's own commit: the epoch is real, only finish it.
             self.log.require_offsets(self.last)
-            self.finalise(self.last)
+            self.finalise(self.last, self.versions.current)
             return
         if epoch != self.last.epoch + 1:
             raise CheckpointError.epoch_gap(epoch, self.last.epoch)
         started, clock = datetime.now(UTC), time.perf_counter()
         self._phases = {}
-        before = self._state()
         with self._phase("run"):
-            reports = self._execute(batch, epoch, before)
+            version, before, reports = self._run(batch, epoch)
         reach("executed")
         with self._phase("commit"):
-            manifest = self._manifest(epoch, before, reports)
+            manifest = self._manifest(version, epoch, before, reports)
             manifest_bytes = self.ledger.commit(manifest)
         reach("committed")
+        self.versions.committed(manifest)
         with self._phase("finalise"):
-            self.finalise(manifest)
+            self.finalise(manifest, version)
         reach("finalised")
-        self.last = manifest
+        self.last, self.batch = manifest, batch
+        self.compactor.policies = version.policies
         self.compactor.offer(manifest.steps)
-        self._preaggregation.observe(reports)
+        version.preaggregation.observe(reports)
         written = manifest_bytes + _written_bytes(reports)
         duration = (time.perf_counter() - clock) * 1000
-        self.committed(manifest, self._report(manifest, reports, started, duration, written))
+        self.committed(manifest, self._report(version, manifest, reports, started, duration, written))
 
-    def finalise(self, manifest: Manifest) -> None:
+    def finalise(self, manifest: Manifest, version: Version) -> None:
         """Make the staged files of a committed epoch visible; harmless when done before."""
-        for step in self.compiled.pipeline.sinks:
+        for step in version.compiled.pipeline.sinks:
             if step.id in manifest.sinks:
                 staged = StagedEpoch(manifest.epoch, manifest.sinks[step.id])
-                step.sink.finalise(self.contexts[step.id], staged)
+                step.sink.finalise(version.contexts[step.id], staged)
                 reach(f"finalised:{step.id}")
 
-    def _state(self) -> dict[str, StepState]:
-        """State as of the last epoch, with empty tables for steps that have none yet."""
-        steps: dict[str, StepState] = {}
-        for id_, keyed in self.compiled.keyed.items():
-            known = self.last.steps.get(id_)
-            tables = {
-                spec.name: (known and known.tables.get(spec.name)) or TableState(spec) for spec in keyed.function.tables
-            }
-            steps[id_] = StepState(even_ranges(keyed.parallelism), tables)
-        return steps
-
-    def _execute(self, batch: DataFrame, epoch: int, state: Mapping[str, StepState]) -> dict[str, list[TaskReport]]:
-        partitions = {id_: len(step.ranges) for id_, step in state.items()}
-        for attempt in range(_TRIES):
-            run = uuid.uuid4().hex
-            flow = Dataflow(
-                compiled=self.compiled,
-                store=self.ledger.store,
-                targets=self.targets,
-                run=run,
-                epoch=epoch,
-                state=state,
-                grouped=self._preaggregation.grouped,
-                send=self.box.send,
-                schemas=self._schemas,
-                careful=self._careful,
-            )
-            flow.execute(batch)
+    def _run(self, batch: DataFrame, epoch: int) -> tuple[Version, dict[str, StepState], dict[str, list[TaskReport]]]:
+        """Run the rows through the version whose turn it is, and through the one before it when that fails."""
+        version = self.versions.boundary(epoch)
+        while True:
             try:
-                return self.box.drain(run, partitions)
-            except UnclearReportsError as unclear:
-                # A keyed step ran twice (lost shuffle files, a self-join) or not to its end (a limit above it).
-                # From now on its output is kept before anybody reads it.
-                self._careful = True
-                if attempt == _TRIES - 1:
-                    raise unclear.reason from unclear
-        raise AssertionError("unreachable")
+                before = version.state_after(self.last)
+                return version, before, execute(version, self.ledger.store, self.box, batch, epoch, before)
+            except Exception as error:
+                version = self.versions.failed(epoch, error)
 
     def _manifest(
-        self, epoch: int, before: Mapping[str, StepState], reports: Mapping[str, list[TaskReport]]
+        self,
+        version: Version,
+        epoch: int,
+        before: Mapping[str, StepState],
+        reports: Mapping[str, list[TaskReport]],
     ) -> Manifest:
         merged = self.compactor.apply(before)
         steps = {id_: _with_writes(step, reports.get(id_, []), epoch) for id_, step in merged.items()}
-        sinks: dict[str, tuple[StagedFile, ...]] = {step.id: () for step in self.compiled.pipeline.sinks}
+        sinks: dict[str, tuple[StagedFile, ...]] = {step.id: () for step in version.compiled.pipeline.sinks}
         for written in reports.values():
             for report in written:
                 for sink, file in report.staged.items():
@@ -153,7 +143,7 @@ class EpochRunner:
         return Manifest(
             checkpoint_id=self.ledger.checkpoint_id,
             epoch=epoch,
-            plan=self.plan,
+            plan=version.number,
             driver=self.ledger.driver,
             committed_at=now(),
             offsets=self.log.offsets(epoch),
@@ -165,6 +155,7 @@ class EpochRunner:
 
     def _report(
         self,
+        version: Version,
         manifest: Manifest,
         reports: Mapping[str, list[TaskReport]],
         started: datetime,
@@ -182,7 +173,7 @@ class EpochRunner:
                 state_rows=state.rows if state else 0,
                 state_bytes=state.bytes if state else 0,
             )
-        first = set(_first_readers(self.compiled))
+        first = set(_first_readers(version.compiled))
         return EpochReport(
             epoch=manifest.epoch,
             started_at=started,
@@ -201,6 +192,37 @@ class EpochRunner:
         clock = time.perf_counter()
         yield
         self._phases[name] = (time.perf_counter() - clock) * 1000
+
+
+def execute(
+    version: Version, store: Store, box: ReportBox, batch: DataFrame, epoch: int, state: Mapping[str, StepState]
+) -> dict[str, list[TaskReport]]:
+    """Run rows through a version; what its tasks did, by step. Nothing of it is real yet."""
+    partitions = {id_: len(step.ranges) for id_, step in state.items()}
+    for attempt in range(_TRIES):
+        run = uuid.uuid4().hex
+        flow = Dataflow(
+            compiled=version.compiled,
+            store=store,
+            targets=version.targets,
+            run=run,
+            epoch=epoch,
+            state=state,
+            grouped=version.preaggregation.grouped,
+            send=box.send,
+            schemas=version.schemas,
+            careful=version.careful,
+        )
+        flow.execute(batch)
+        try:
+            return box.drain(run, partitions)
+        except UnclearReportsError as unclear:
+            # A keyed step ran twice (lost shuffle files, a self-join) or not to its end (a limit above it).
+            # From now on its output is kept before anybody reads it.
+            version.careful = True
+            if attempt == _TRIES - 1:
+                raise unclear.reason from unclear
+    raise AssertionError("unreachable")
 
 
 def _with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepState:

@@ -38,6 +38,22 @@ def read_offsets(spark_log: Path, epoch: int) -> str:
     return (spark_log / "offsets" / str(epoch)).read_text()
 
 
+def reshape_offsets(text: str, before: Sequence[str], after: Sequence[str]) -> str:
+    """An entry of Spark's offset log for other sources: a version, a line of metadata, then a line a source by its
+    position, `-` for one that has not been read yet.
+
+    >>> reshape_offsets("v1\\n{}\\n1\\n2", ["a", "b"], ["b", "c"])
+    'v1\\n{}\\n2\\n-'
+    """
+    if list(before) == list(after):
+        return text
+    version, metadata, *offsets = text.rstrip("\n").split("\n")
+    if version != "v1" or len(offsets) != len(before):
+        raise ValueError(f"an offset log of another kind: {version}, {len(offsets)} offsets of {len(before)} sources")
+    known = dict(zip(before, offsets, strict=True))
+    return "\n".join([version, metadata, *(known.get(source, "-") for source in after)])
+
+
 def map_in_arrow(
     frame: DataFrame, function: Callable[..., Any], output: StructType, reads: Sequence[str] = ()
 ) -> DataFrame:

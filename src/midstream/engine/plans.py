@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from midstream.engine.compile import Compiled
+from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
 from midstream.errors import CheckpointError
 from midstream.graph.steps import SinkStep
 from midstream.schemas import differences
@@ -17,30 +19,60 @@ PLANS = "plans"
 FORMAT = 1
 
 
-def record_plan(ledger: Ledger, compiled: Compiled, last: Manifest) -> int:
-    """The version of this pipeline in the plan log, written when it is new. Raises when it does not fit."""
-    described = _describe(compiled)
-    while True:
-        newest = max(numbered(ledger.store, PLANS), default=0)
-        if newest:
-            before = _read(ledger, newest)
-            _check_fit(ledger.store.url, before, compiled, last)
-            if before == described:
-                return newest
-        body = {"format": FORMAT, "version": newest + 1, "recorded_at": now(), "steps": described}
-        if ledger.store.create(_path(newest + 1), json.dumps(body, indent=1).encode()):
-            return newest + 1
+def record_plan(ledger: Ledger, compiled: Compiled, last: Manifest, live: Sequence[int], folder: str) -> int:
+    """The version of this pipeline in the plan log, written when it is new. Raises when it does not fit.
+
+    What it must fit is the version of the last epoch; later ones were prepared and never came to run.
+    """
+    known = last.plan if last.epoch >= 0 else max(numbered(ledger.store, PLANS), default=0)
+    if known:
+        before = _read(ledger, known)
+        _check_fit(ledger.store.url, before, compiled, last)
+        if before == _describe(compiled):
+            return known
+    return add_plan(ledger, compiled, live, folder)
+
+
+def add_plan(ledger: Ledger, compiled: Compiled, live: Sequence[int], folder: str | None) -> int:
+    """A new version in the plan log: the program with the changes that are live in it.
+
+    `folder` is where Spark keeps its log; None for a new one, named after the version.
+    """
+    number, created = max(numbered(ledger.store, PLANS), default=0), False
+    while not created:
+        number += 1
+        body = {
+            "format": FORMAT,
+            "version": number,
+            "recorded_at": now(),
+            "changes": list(live),
+            "spark_log": folder or f"{DEFAULT_FOLDER}-{number:06d}",
+            "steps": _describe(compiled),
+        }
+        created = ledger.store.create(_path(number), json.dumps(body, indent=1).encode())
+    return number
+
+
+def log_shape(ledger: Ledger, version: int) -> LogShape:
+    """Where Spark has kept its log for a version, and of which sources."""
+    steps, folder = _read_whole(ledger, version)
+    sources = sorted(id_ for id_, step in steps.items() if step["kind"] == "source")
+    return LogShape(folder, tuple(sources))
 
 
 def _read(ledger: Ledger, version: int) -> dict[str, Any]:
     """The steps of a version of the pipeline."""
+    return _read_whole(ledger, version)[0]
+
+
+def _read_whole(ledger: Ledger, version: int) -> tuple[dict[str, Any], str]:
     path = _path(version)
     try:
         body = json.loads(ledger.store.read(path).to_pybytes())
         if body["format"] > FORMAT:
             raise CheckpointError.newer_format(path, body["format"], FORMAT)
         steps: dict[str, Any] = body["steps"]
-        return {id_: {"kind": step["kind"], **step} for id_, step in steps.items()}
+        return {id_: {"kind": step["kind"], **step} for id_, step in steps.items()}, body["spark_log"]
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise CheckpointError.damaged_file(path, cause) from cause
 

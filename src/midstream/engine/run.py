@@ -1,4 +1,4 @@
-"""Starting a pipeline, and the handle on it while it runs."""
+"""The handle on a running pipeline: what it does, what it has done, how to change it and how to end it."""
 
 from __future__ import annotations
 
@@ -6,42 +6,38 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import TYPE_CHECKING, TypeAlias
 
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 
-from midstream.engine.compile import Compiled, compile_pipeline
+from midstream.changes.change import Change
+from midstream.changes.verdict import Verdict
+from midstream.coordinator.modification import Modification, Phase
+from midstream.engine.changelog import Submission
 from midstream.engine.epoch import EpochRunner
 from midstream.engine.epochs import EpochReport
 from midstream.engine.failure import as_midstream_error
-from midstream.engine.internals import EPOCH_CONF, JVM_GONE, QueryStoppedError, SessionConf, is_active
-from midstream.engine.plans import record_plan
-from midstream.engine.reports import ReportBox
+from midstream.engine.feed import Feed
+from midstream.engine.graphview import Graph, describe
+from midstream.engine.internals import JVM_GONE, QueryStoppedError, is_active
+from midstream.engine.modify import HistoryEntry, Latest, Modifier
 from midstream.engine.results import complete_result
-from midstream.engine.sources import load_sources, tagged_union
 from midstream.engine.sparklog import SparkLog
-from midstream.errors import CheckpointError, EpochError, MidstreamError, SinkError
-from midstream.schemas import to_arrow
-from midstream.sinks.base import Sink, SinkContext
+from midstream.errors import ChangeError, CheckpointError, EpochError, MidstreamError
 from midstream.state.collector import Collector
-from midstream.state.compactor import Compactor
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest
 from midstream.state.query import read_table
-from midstream.state.store import open_store
-from midstream.task.staging import StageTarget
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from midstream.graph.pipeline import Pipeline
 
 _logger = logging.getLogger(__name__)
 
@@ -49,89 +45,7 @@ _TAKEOVER_WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds to leave a driver that is being replaced for finishing the epoch it is at and finding out."""
 
 
-def start(
-    pipeline: Pipeline,
-    spark: SparkSession,
-    checkpoint: str,
-    *,
-    trigger: Mapping[str, Any] | None,
-    name: str | None,
-    retain_epochs: int,
-    store_options: Mapping[str, str] | None,
-) -> Run:
-    """Check everything that can be checked, finish what a crash left, and start the query."""
-    if retain_epochs < 1:
-        raise MidstreamError("BAD_RETENTION", f"retain_epochs is {retain_epochs}.", hint="keep at least 1 epoch.")
-    sources = load_sources(pipeline, spark)
-    compiled = compile_pipeline(pipeline, sources, spark)
-    ledger = Ledger.open(open_store(checkpoint, store_options))
-    try:
-        runner = _make_runner(compiled, ledger, spark)
-        query = _query_maker(spark, tagged_union(sources), dict(trigger or {}), name)
-        return Run(ledger, runner, query, retain_epochs, ends_by_itself=_ends_by_itself(trigger or {}))
-    except BaseException:
-        # A driver that runs this checkpoint goes on as if we had never come.
-        with suppress(MidstreamError):
-            ledger.release()
-        raise
-
-
-def _make_runner(compiled: Compiled, ledger: Ledger, spark: SparkSession) -> EpochRunner:
-    last = ledger.last()
-    plan = record_plan(ledger, compiled, last)
-    contexts: dict[str, SinkContext] = {}
-    targets: dict[str, StageTarget] = {}
-    for id_, sink in compiled.sinks.items():
-        staging = sink.step.sink.staging(ledger.store, ledger.checkpoint_id, id_)
-        schema = to_arrow(sink.schema)
-        contexts[id_] = SinkContext(
-            id_, ledger.checkpoint_id, schema, sink.keys, sink.complete, staging, spark, last.epoch
-        )
-        _prepare(sink.step.sink, contexts[id_], ledger)
-        targets[id_] = StageTarget(id_, staging, schema, sink.step.sink.stage_options)
-    policies = {id_: keyed.step.compaction for id_, keyed in compiled.keyed.items()}
-    return EpochRunner(
-        compiled=compiled,
-        ledger=ledger,
-        compactor=Compactor(ledger.store, policies, ledger.driver.generation),
-        targets=targets,
-        contexts=contexts,
-        box=ReportBox(spark.sparkContext),
-        plan=plan,
-    )
-
-
-def _prepare(sink: Sink, context: SinkContext, ledger: Ledger) -> None:
-    try:
-        sink.prepare(context)
-    except SinkError as error:
-        # The driver we take over from may just have committed one more epoch.
-        now = ledger.last().epoch
-        if error.error_class != "SINK_AHEAD_OF_CHECKPOINT" or now == context.last_epoch:
-            raise
-        sink.prepare(replace(context, last_epoch=now))
-
-
-def _query_maker(
-    spark: SparkSession, stream: DataFrame, trigger: dict[str, Any], name: str | None
-) -> Callable[[Path, Callable[[DataFrame, int], None]], StreamingQuery]:
-    def make(checkpoint: Path, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
-        try:
-            with SessionConf(spark, EPOCH_CONF):
-                writer = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
-                if name:
-                    writer = writer.queryName(name)
-                if trigger:
-                    writer = writer.trigger(**trigger)
-                return writer.start()
-        except (PySparkException, TypeError) as cause:
-            raise EpochError.not_started(str(cause).strip().partition("\n")[0]) from cause
-
-    return make
-
-
-def _ends_by_itself(trigger: Mapping[str, Any]) -> bool:
-    return bool(trigger.get("availableNow") or trigger.get("once"))
+QueryMaker: TypeAlias = "Callable[[Feed, Path, Callable[[DataFrame, int], None]], StreamingQuery]"
 
 
 class Run:
@@ -141,14 +55,14 @@ class Run:
         self,
         ledger: Ledger,
         runner: EpochRunner,
-        make_query: Callable[[Path, Callable[[DataFrame, int], None]], StreamingQuery],
+        modifier: Modifier,
+        make_query: QueryMaker,
         retain_epochs: int,
-        ends_by_itself: bool,
     ) -> None:
         self._ledger = ledger
         self._runner = runner
+        self._modifier = modifier
         self._make_query = make_query
-        self._ends_by_itself = ends_by_itself
         self._reports: deque[EpochReport] = deque(maxlen=1000)
         self._callbacks: list[Callable[[EpochReport], None]] = []
         self._log: SparkLog | None = None
@@ -162,6 +76,8 @@ class Run:
         self._housekeeping = ThreadPoolExecutor(1, "midstream-housekeeping")
         self._collector = Collector(ledger, retain_epochs)
         self._runner.committed = self._committed
+        self._modifier.latest = lambda: Latest(self._runner.last, self._runner.batch)
+        self._modifier.stopping = lambda: self._stopping
         try:
             self.query: StreamingQuery = self._start_query()
         except BaseException:
@@ -224,16 +140,69 @@ class Run:
         with self._changed:
             self._changed.wait_for(lambda: self._ended)
 
+    def graph(self) -> Graph:
+        """The pipeline as it is now; print it to read it."""
+        return describe(self._modifier.current, self._runner.last)
+
+    def plan(self, change: Change) -> Verdict:
+        """What a change would do, without doing it: raises what makes it impossible; print the verdict to read it."""
+        return self._modifier.plan(change)
+
+    def apply(
+        self,
+        change: Change,
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        allow_state_loss: bool = False,
+        time_limit: float | None = None,
+    ) -> Modification:
+        """Change the running pipeline at an epoch boundary.
+
+        With `wait` it comes back when the change is applied, and raises when it is not; what is still under way after
+        `timeout` seconds comes back as it is. The trial run and the first epoch may take `time_limit` seconds each.
+        """
+        submitted = self._modifier.submit(Submission(change, None, allow_state_loss, time_limit))
+        return self._outcome_of(submitted, timeout) if wait else submitted
+
+    def undo(
+        self, id: int | None = None, *, wait: bool = True, timeout: float | None = None, allow_state_loss: bool = False
+    ) -> Modification:
+        """Take a change back, the last one unless another is named. State stays what it has become."""
+        submitted = self._modifier.undo(id, allow_state_loss)
+        return self._outcome_of(submitted, timeout) if wait else submitted
+
+    def cancel(self, id: int) -> Modification:
+        """Drop a change that is not being applied yet; gives it as it then is."""
+        return self._modifier.cancel(id)
+
+    def modification(self, id: int) -> Modification:
+        """How far a change is."""
+        return self._modifier.modification(id)
+
+    def history(self) -> list[HistoryEntry]:
+        """Every change ever handed in, oldest first, with what became of it."""
+        return self._modifier.history()
+
+    def _outcome_of(self, submitted: Modification, timeout: float | None) -> Modification:
+        ended = self._modifier.wait(submitted.id, timeout, lambda: not self._ended)
+        if not ended.is_under_way and ended.phase not in (Phase.APPLIED, Phase.UNDONE):
+            raise ChangeError.not_applied(ended.id, ended.phase, ended.reason)
+        if ended.is_under_way and self._ended:
+            raise ChangeError.not_applied(ended.id, "left", "the run has ended; the next start goes on with it")
+        return ended
+
     def read_state(self, step: str, table: str | None = None, epoch: int | None = None) -> pa.Table:
         """All rows of a keyed step's table as it is kept, at the last or at any retained epoch."""
         return read_table(self._ledger.store, self._manifest(epoch), step, table)
 
     def read_result(self, step: str, epoch: int | None = None) -> pa.Table:
         """What an aggregate step has computed for every key, at the last or at any retained epoch."""
-        known = [id_ for id_, keyed in self._runner.compiled.keyed.items() if keyed.aggregates is not None]
+        keyed_steps = self._modifier.current.compiled.keyed
+        known = [id_ for id_, keyed in keyed_steps.items() if keyed.aggregates is not None]
         if step not in known:
             raise CheckpointError.no_such_state(f"aggregate step '{step}'", ", ".join(known) or "none")
-        function = self._runner.compiled.keyed[step].function
+        function = keyed_steps[step].function
         return complete_result(self._ledger.store, self._manifest(epoch), step, function)
 
     def _manifest(self, epoch: int | None) -> Manifest:
@@ -255,9 +224,11 @@ class Run:
         self._epoch_error = None
         if self._log is not None:
             self._log.close()
-        self._log = SparkLog(self._ledger)
+            self._modifier.reload()
+        feed = self._feed = self._modifier.current.feed
+        self._log = SparkLog(self._ledger, feed.shape, self._modifier.shape_of)
         self._runner.go_on(self._log)
-        return self._make_query(self._log.directory, self._on_batch)
+        return self._make_query(feed, self._log.directory, self._on_batch)
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
         while not self._epoch_running.acquire(timeout=0.01):
@@ -274,6 +245,9 @@ class Run:
             self._epoch_running.release()
 
     def _committed(self, manifest: Manifest, report: EpochReport) -> None:
+        before = [earlier.duration_ms for earlier in self.epochs(20)]
+        if before:
+            self._modifier.observe(report.epoch, report.duration_ms - median(before))
         self._reports.append(report)
         for callback in self._callbacks:
             callback(report)
@@ -306,7 +280,7 @@ class Run:
             self._failure = error if isinstance(error, MidstreamError) else EpochError.failed(repr(error))
         try:
             # A run that ends by itself may be shorter than every merge: it ends with the one under way.
-            self._close(finish_merge=self._ends_by_itself and not self._stopping and self._failure is None)
+            self._close(finish_merge=self._feed.ends_by_itself and not self._stopping and self._failure is None)
         except Exception as error:
             self._failure = self._failure or as_midstream_error(error, self._ledger)
         finally:
@@ -341,7 +315,7 @@ class Run:
         if error is not None:
             return as_midstream_error(error, self._ledger)
         holder = self._ledger.holder()
-        if holder != self._ledger.driver and not self._ends_by_itself:
+        if holder != self._ledger.driver and not self._feed.ends_by_itself:
             # Spark stops a query when the same session starts it once more.
             return CheckpointError.taken_over(self._ledger.driver, holder, self._runner.last.epoch + 1)
         return None
@@ -356,6 +330,7 @@ class Run:
         )
 
     def _close(self, finish_merge: bool = False) -> None:
+        self._modifier.close()
         self._runner.compactor.close(finish_merge)
         self._housekeeping.shutdown(wait=True)
         if self._log is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from midstream.engine.failure import step_error
 from midstream.errors import GraphError
-from midstream.graph.pipeline import Pipeline
+from midstream.graph.steps import SourceStep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -17,18 +18,15 @@ if TYPE_CHECKING:
 _TAG = "__midstream_source"
 
 
-def load_sources(pipeline: Pipeline, spark: SparkSession) -> dict[str, DataFrame]:
-    """Every source's streaming DataFrame; a source that fails or does not stream is named."""
-    frames: dict[str, DataFrame] = {}
-    for source in pipeline.sources:
-        try:
-            frame = source.load(spark)
-        except Exception as cause:
-            raise step_error(source, cause) from cause
-        if not getattr(frame, "isStreaming", False):
-            raise GraphError.not_streaming(source.id)
-        frames[source.id] = frame
-    return frames
+def load_source(source: SourceStep, spark: SparkSession) -> DataFrame:
+    """A source's streaming DataFrame; one that fails or does not stream is named."""
+    try:
+        frame = source.load(spark)
+    except Exception as cause:
+        raise step_error(source, cause) from cause
+    if not getattr(frame, "isStreaming", False):
+        raise GraphError.not_streaming(source.id)
+    return frame
 
 
 def tagged_union(sources: Mapping[str, DataFrame]) -> DataFrame:
@@ -53,3 +51,11 @@ def split_batch(batch: DataFrame, sources: Mapping[str, object]) -> dict[str, Da
     if len(sources) == 1:
         return {next(iter(sources)): batch}
     return {id_: batch.where(F.col(_TAG) == number).select(f"s{number}.*") for number, id_ in enumerate(sources)}
+
+
+def sample(batch: DataFrame, sources: Sequence[str], rows: int) -> DataFrame:
+    """A few of an epoch's rows of every source."""
+    if len(sources) == 1:
+        return batch.limit(rows)
+    parts = [batch.where(F.col(_TAG) == number).limit(rows) for number in range(len(sources))]
+    return reduce(lambda a, b: a.union(b), parts)

@@ -89,3 +89,70 @@ class ChangeError(MidstreamError):
             f"The change would lose state: {'; '.join(losses)}.",
             hint="pass rename= or convert= with the change, or allow_state_loss=True if it may go.",
         )
+
+    @classmethod
+    def not_portable(cls, function: str, place: str | None, cause: Exception) -> ChangeError:
+        where = f" (at {place})" if place else ""
+        return cls(
+            "FUNCTION_NOT_PORTABLE",
+            f"{function}{where} cannot be sent to executors: {type(cause).__name__}: {cause}.",
+            hint="it must not hold sessions, DataFrames, locks, files or connections; make them inside the function.",
+        )
+
+    @classmethod
+    def dry_run_failed(cls, cause: MidstreamError) -> ChangeError:
+        return cls(
+            "DRY_RUN_FAILED",
+            f"The changed pipeline failed on rows of the last epoch: [{cause.error_class}] {cause.message}",
+            hint=cause.hint,
+        )
+
+    @classmethod
+    def too_slow(cls, what: str, seconds: float, steps: Sequence[str]) -> ChangeError:
+        return cls(
+            "TIME_LIMIT",
+            f"{what} did not end within {seconds:g} s. Changed steps: {quoted(steps)}.",
+            hint="a function may hang; or raise time_limit= if it is just slow.",
+        )
+
+    @classmethod
+    def sink_schema(cls, sink: str, told: str) -> ChangeError:
+        return cls(
+            "SINK_SCHEMA_CHANGED",
+            f"The sink '{sink}' would get other columns: {told}.",
+            hint="replace the sink in the same ChangeSet, or keep its columns with a step before it.",
+        )
+
+    @classmethod
+    def unknown_modification(cls, id: int, known: Sequence[int]) -> ChangeError:
+        told = ", ".join(map(str, known)) or "none"
+        return cls("UNKNOWN_MODIFICATION", f"There is no modification {id}.", hint=f"there are: {told}.")
+
+    @classmethod
+    def nothing_to_undo(cls) -> ChangeError:
+        return cls("NOTHING_TO_UNDO", "The pipeline has no change that could be undone.", hint="see run.history().")
+
+    @classmethod
+    def not_applied(cls, id: int, phase: str, reason: str | None) -> ChangeError:
+        return cls(
+            f"CHANGE_{phase.upper()}",
+            f"Modification {id} was {phase.replace('_', ' ')}: {reason or 'no reason was given'}",
+            hint="the pipeline runs on as it was before.",
+        )
+
+    @classmethod
+    def live_change_does_not_fit(cls, id: int, text: str, cause: MidstreamError) -> ChangeError:
+        return cls(
+            "LIVE_CHANGE_DOES_NOT_FIT",
+            f"Modification {id} ({text}) was applied to this checkpoint's pipeline while it ran, and does not fit the"
+            f" pipeline given now: {cause.message}",
+            hint="start the pipeline it was applied to, or pass live_changes='drop' when the program has it by now.",
+        )
+
+    @classmethod
+    def not_changeable(cls) -> ChangeError:
+        return cls(
+            "NOT_CHANGEABLE",
+            "The run was started with changeable=False.",
+            hint="start it without that, and it can be changed while it runs.",
+        )

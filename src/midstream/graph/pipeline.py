@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from midstream.errors import GraphError
 from midstream.graph.steps import KeyedStep, SinkStep, SourceStep, Step
@@ -76,13 +76,15 @@ class Pipeline:
         name: str | None = None,
         retain_epochs: int = 100,
         store_options: Mapping[str, str] | None = None,
+        live_changes: Literal["keep", "drop"] = "keep",
     ) -> Run:
         """Run the pipeline; gives back a handle at once. Started again on its checkpoint, it goes on where it was.
 
         `checkpoint` is a directory or `s3://bucket/prefix` (with `store_options` for endpoint and keys); `trigger`
-        takes what `DataStreamWriter.trigger` takes, as a dict; `retain_epochs` past epochs stay readable.
+        takes what `DataStreamWriter.trigger` takes, as a dict; `retain_epochs` past epochs stay readable. Changes that
+        were applied to the pipeline while it ran are applied to it again, unless `live_changes` says "drop".
         """
-        from midstream.engine.run import start
+        from midstream.engine.start import start
 
         return start(
             self,
@@ -92,6 +94,7 @@ class Pipeline:
             name=name,
             retain_epochs=retain_epochs,
             store_options=store_options,
+            live_changes=live_changes,
         )
 
 

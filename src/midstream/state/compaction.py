@@ -15,6 +15,7 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
+from midstream.state.conversion import Conversion
 from midstream.state.hashspace import HASH_END, HASH_MIN, HashRange
 from midstream.state.manifest import TableState
 from midstream.state.merge import Piece, merged_pieces, segment_source
@@ -59,6 +60,7 @@ class CompactionJob:
     level: int
     final: bool
     file_bytes: int
+    conversions: tuple[Conversion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ def _job(
         level=level,
         final=inputs[0] is table.segments[0],
         file_bytes=policy.file_bytes,
+        conversions=table.conversions,
     )
 
 
@@ -136,7 +139,7 @@ def _runs(segments: Sequence[SegmentInfo]) -> list[tuple[int, int]]:
 def run_compaction(store: Store, job: CompactionJob) -> CompactionResult:
     """Merge the inputs into new files. They are orphans until a manifest names them."""
     sources = [
-        segment_source(OPEN_SEGMENTS.get(store, info), expiry_bound(job.range_deletes, info.epoch_to))
+        segment_source(OPEN_SEGMENTS.get(store, info), expiry_bound(job.range_deletes, info.epoch_to), job.conversions)
         for info in job.inputs
     ]
     whole = HashRange(HASH_MIN, HASH_END)
@@ -147,7 +150,7 @@ def run_compaction(store: Store, job: CompactionJob) -> CompactionResult:
         encoded = encode_segment(job.spec, piece.hashes, piece.rows, piece.deleted)
         path = f"segments/{job.step}/{job.spec.name}/{epochs[1]:012d}-{job.id}-{number:05d}.seg"
         store.put(path, encoded.data)
-        outputs.append(encoded.info(path, *epochs, level=job.level))
+        outputs.append(encoded.info(path, *epochs, level=job.level, schema=len(job.conversions)))
     inputs = frozenset(segment.path for segment in job.inputs)
     return CompactionResult(job.id, job.step, job.spec.name, inputs, tuple(outputs))
 

@@ -29,6 +29,9 @@ class Conversion:
 
     def apply(self, rows: pa.Table, keys: Sequence[str]) -> pa.Table:
         """Old rows, keys first, as new ones."""
+        if not rows.num_rows:
+            empty = [pa.chunked_array([], field_.type) for field_ in self.values]
+            return pa.table([*(rows.column(key) for key in keys), *empty], names=[*keys, *self.values.names])
         names = [name if name in keys else self.rename.get(name, name) for name in rows.column_names]
         rows = rows.rename_columns(names)
         if self.code is not None:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from midstream.errors import CheckpointError
+from midstream.state.conversion import Conversion
 from midstream.state.hashspace import HashRange, ranges_from
 from midstream.state.ranges import RangeDelete, drops_freely
 from midstream.state.segment import SegmentInfo
@@ -26,12 +27,16 @@ MANIFESTS = "manifests"
 
 @dataclass(frozen=True)
 class TableState:
-    """A table as of an epoch: its segments, oldest first, its deletes by range, and how many rows live in it."""
+    """A table as of an epoch: its segments, oldest first, its deletes by range, and how many rows live in it.
+
+    `conversions` lead from the first schema it had to that of `spec`; a segment says where in them its rows are.
+    """
 
     spec: TableSpec
     segments: tuple[SegmentInfo, ...] = ()
     range_deletes: tuple[RangeDelete, ...] = ()
     rows: int = 0
+    conversions: tuple[Conversion, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -174,6 +179,7 @@ def _table_to_json(table: TableState) -> dict[str, Any]:
         "rows": table.rows,
         "range_deletes": [asdict(delete) for delete in table.range_deletes],
         "segments": [asdict(segment) for segment in table.segments],
+        "conversions": [_conversion_to_json(conversion) for conversion in table.conversions],
     }
 
 
@@ -190,7 +196,21 @@ def _table_from_json(name: str, body: dict[str, Any]) -> TableState:
         segments=tuple(SegmentInfo(**segment) for segment in body["segments"]),
         range_deletes=tuple(RangeDelete(**delete) for delete in body["range_deletes"]),
         rows=body["rows"],
+        conversions=tuple(_conversion_from_json(conversion) for conversion in body.get("conversions", ())),
     )
+
+
+def _conversion_to_json(conversion: Conversion) -> dict[str, Any]:
+    return {
+        "values": schema_to_json(conversion.values),
+        "rename": dict(conversion.rename),
+        "code": base64.b64encode(conversion.code).decode() if conversion.code else None,
+    }
+
+
+def _conversion_from_json(body: dict[str, Any]) -> Conversion:
+    code = base64.b64decode(body["code"]) if body["code"] else None
+    return Conversion(schema_from_json(body["values"]), body["rename"], code)
 
 
 def schema_to_json(schema: pa.Schema) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from midstream.state.conversion import Conversion, converted
 from midstream.state.hashspace import HashRange
 from midstream.state.keys import group_rows
 from midstream.state.ranges import drops_freely, expired
@@ -36,8 +37,12 @@ class Source:
     read: Callable[[TableSpec, HashRange], Piece | None]
 
 
-def segment_source(segment: Segment, bound: object | None) -> Source:
-    """A segment as a source; rows whose range column lies below the bound are left out."""
+def segment_source(segment: Segment, bound: object | None, conversions: Sequence[Conversion] = ()) -> Source:
+    """A segment as a source; rows whose range column lies below the bound are left out.
+
+    `conversions` are all those of the table; the segment knows which of them its rows still need.
+    """
+    needed = conversions[segment.info.schema :]
 
     def read(spec: TableSpec, wanted: HashRange) -> Piece | None:
         batches = []
@@ -49,18 +54,26 @@ def segment_source(segment: Segment, bound: object | None) -> Source:
         if not batches:
             return None
         table = pa.Table.from_batches(batches).combine_chunks()
-        piece = _piece(spec, table)
+        piece = _piece(spec, table, needed)
         return piece if bound is None else _without_expired(spec, piece, bound)
 
     return Source(segment.info.rows, tuple(block.first for block in segment.blocks), read)
 
 
-def _piece(spec: TableSpec, table: pa.Table) -> Piece:
+def _piece(spec: TableSpec, table: pa.Table, conversions: Sequence[Conversion]) -> Piece:
     deleted = None
     if DELETED in table.column_names:
         deleted = table.column(DELETED).to_numpy()
+    hashes = table.column(HASH).to_numpy()
+    if conversions:
+        table = converted(stored_rows(table), spec.keys.names, conversions, deleted)
     stored = pa.schema([f.with_nullable(True) for f in spec.schema])
-    return Piece(table.column(HASH).to_numpy(), table.select(spec.schema.names).cast(stored), deleted)
+    return Piece(hashes, table.select(spec.schema.names).cast(stored), deleted)
+
+
+def stored_rows(table: pa.Table) -> pa.Table:
+    """Keys and values of a segment, whatever schema it was written with."""
+    return table.select([name for name in table.column_names if name not in (HASH, DELETED)])
 
 
 def _without_expired(spec: TableSpec, piece: Piece, bound: object) -> Piece:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from midstream.state.conversion import converted
 from midstream.state.gather import Gather
 from midstream.state.hashspace import HashRange
 from midstream.state.keys import keys_equal_at
 from midstream.state.manifest import TableState
-from midstream.state.merge import Source, delta_source, merged_pieces, segment_source
+from midstream.state.merge import Source, delta_source, merged_pieces, segment_source, stored_rows
 from midstream.state.ranges import expired, expiry_bound
 from midstream.state.segment import OPEN_SEGMENTS, Block, Segment
 from midstream.state.store import Store
@@ -44,7 +45,8 @@ class PartitionSnapshot:
                     asked, rows = asked[alive], rows[alive]
                 owners = pending[asked]
                 found[owners] = True
-                gather.add(block.batch, rows, owners)
+                batch, rows = _converted(segment, state, block, rows)
+                gather.add(batch, rows, owners)
             pending = pending[~resolved]
         return Found(found, gather.finish())
 
@@ -67,7 +69,8 @@ class PartitionSnapshot:
                 if alive is not None:
                     asked, rows = asked[alive], rows[alive]
                 segment_owners.append(open_keys[asked])
-                segment_pieces.append(block.batch.select(state.spec.values.names).take(pa.array(rows)))
+                batch, rows = _converted(segment, state, block, rows)
+                segment_pieces.append(batch.select(state.spec.values.names).take(pa.array(rows)))
             owners[:0] = segment_owners  # segments come newest first, rows are wanted oldest first
             pieces[:0] = segment_pieces
             open_keys = open_keys[~closed]
@@ -80,7 +83,7 @@ class PartitionSnapshot:
     def scan(self, table: str, overlay: TableDelta | None = None) -> Iterator[pa.Table]:
         state = self.tables[table]
         sources: list[Source] = [
-            segment_source(segment, expiry_bound(state.range_deletes, segment.info.epoch_to))
+            segment_source(segment, expiry_bound(state.range_deletes, segment.info.epoch_to), state.conversions)
             for segment in self._segments(state, self.partition.start, self.partition.end - 1)
         ]
         if overlay is not None and len(overlay.hashes):
@@ -96,6 +99,18 @@ class PartitionSnapshot:
         return [
             OPEN_SEGMENTS.get(self.store, info) for info in state.segments if info.first <= last and info.last >= first
         ]
+
+
+def _converted(segment: Segment, state: TableState, block: Block, rows: Positions) -> tuple[pa.RecordBatch, Positions]:
+    """Rows of a block as the table has them now: the block itself, or just these rows, converted."""
+    needed = state.conversions[segment.info.schema :]
+    if not needed:
+        return block.batch, rows
+    if not len(rows):
+        return pa.RecordBatch.from_pylist([], state.spec.values), rows
+    picked = stored_rows(pa.Table.from_batches([block.batch]).take(pa.array(rows)))
+    current = converted(picked, state.spec.keys.names, needed, None).combine_chunks()
+    return current.to_batches()[0], np.arange(len(rows), dtype=np.int64)
 
 
 def _alive(block: Block, rows: Positions, spec: TableSpec, bound: object | None) -> Mask | None:

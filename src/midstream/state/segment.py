@@ -84,7 +84,7 @@ class EncodedSegment:
     low: Any
     high: Any
 
-    def info(self, path: str, epoch_from: int, epoch_to: int, level: int) -> SegmentInfo:
+    def info(self, path: str, epoch_from: int, epoch_to: int, level: int, schema: int = 0) -> SegmentInfo:
         return SegmentInfo(
             path=path,
             rows=self.rows,
@@ -98,6 +98,7 @@ class EncodedSegment:
             checksum=self.checksum,
             low=self.low,
             high=self.high,
+            schema=schema,
         )
 
 

@@ -127,7 +127,7 @@ class KeyedTask:
         encoded = encode_segment(spec, delta.hashes, stored, delta.deleted)
         path = f"segments/{self.step}/{table}/{self.epoch:012d}-{partition:05d}-{attempt}.seg"
         process_cache().write_through(self.store, path, encoded.data)
-        info = encoded.info(path, self.epoch, self.epoch, level=0)
+        info = encoded.info(path, self.epoch, self.epoch, level=0, schema=len(self.tables[table].conversions))
         return TableWrite(info, delta.added, delta.removed, delta.delete_below)
 
 

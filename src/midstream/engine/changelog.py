@@ -1,0 +1,110 @@
+"""What is kept of changes in the checkpoint: each as it was submitted, and every transition it went through."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from midstream.changes.change import Change
+from midstream.coordinator.messages import Record
+from midstream.coordinator.modification import Phase
+from midstream.engine.code import SourceText, pack, source_texts, unpack
+from midstream.errors import CheckpointError
+from midstream.state.ledger import Ledger, now, numbered
+
+CHANGES = "changes"
+JOURNAL = "journal"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A change as it was handed in. An undo has no change of its own: it names what it takes back."""
+
+    change: Change | None
+    undoes: int | None = None
+    allow_state_loss: bool = False
+    time_limit: float | None = None
+
+    @property
+    def text(self) -> str:
+        return str(self.change) if self.change is not None else f"undo {self.undoes}"
+
+
+class ChangeLog:
+    """Numbered files, created if absent: a driver that was taken over cannot add to them unseen."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._store = ledger.store
+        self._next_record = max(numbered(self._store, JOURNAL), default=0) + 1
+        self._known: dict[int, Submission] = {}
+
+    def submit(self, submission: Submission) -> int:
+        """Keep a change; its number. Raises when its functions cannot travel."""
+        packed = pack(submission)
+        sources = [asdict(text) for text in source_texts(submission)]
+        number = max(numbered(self._store, CHANGES), default=0)
+        created = False
+        while not created:
+            number += 1
+            body = {
+                "format": FORMAT,
+                "id": number,
+                "submitted_at": now(),
+                "text": submission.text,
+                "undoes": submission.undoes,
+                "allow_state_loss": submission.allow_state_loss,
+                "sources": sources,
+                "pickle": base64.b64encode(packed).decode(),
+            }
+            created = self._store.create(_path(CHANGES, number), json.dumps(body, indent=1).encode())
+        self._known[number] = submission
+        return number
+
+    def submission(self, id: int) -> Submission:
+        if id not in self._known:
+            self._known[id] = self._read(id, lambda body: unpack(base64.b64decode(body["pickle"])))
+        return self._known[id]
+
+    def sources(self, id: int) -> list[SourceText]:
+        """The text of the functions of a change, as they were when it was submitted."""
+        found: list[SourceText] = self._read(id, lambda body: [SourceText(**source) for source in body["sources"]])
+        return found
+
+    def append(self, record: Record) -> None:
+        """Write a transition down. Raises when another driver has."""
+        path = _path(JOURNAL, self._next_record)
+        if not self._store.create(path, json.dumps({"format": FORMAT, **asdict(record)}).encode()):
+            holder = self._ledger.holder()
+            raise CheckpointError.taken_over(self._ledger.driver, holder, record.epoch or 0)
+        self._next_record += 1
+
+    def records(self) -> list[Record]:
+        """All transitions, oldest first."""
+        return [self._record(number) for number in sorted(numbered(self._store, JOURNAL))]
+
+    def _record(self, number: int) -> Record:
+        def build(body: dict[str, Any]) -> Record:
+            facts = {key: value for key, value in body.items() if key not in ("format", "phase")}
+            return Record(phase=Phase(body["phase"]), **facts)
+
+        return self._load(_path(JOURNAL, number), build)  # type: ignore[no-any-return]
+
+    def _read(self, id: int, build: Any) -> Any:
+        return self._load(_path(CHANGES, id), build)
+
+    def _load(self, path: str, build: Any) -> Any:
+        try:
+            body = json.loads(self._store.read(path).to_pybytes())
+            if body["format"] > FORMAT:
+                raise CheckpointError.newer_format(path, body["format"], FORMAT)
+            return build(body)
+        except (ValueError, KeyError, TypeError, AttributeError, ImportError) as cause:
+            raise CheckpointError.damaged_file(path, cause) from cause
+
+
+def _path(folder: str, number: int) -> str:
+    return f"{folder}/{number:06d}.json"

@@ -1,0 +1,173 @@
+"""Examining a changed pipeline before anything is touched: does it fit, what becomes of state, does it run at all."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from midstream.changes.compare import compare
+from midstream.changes.fate import Fate, TableFate, table_fate
+from midstream.changes.verdict import DryRun, Edit, Verdict
+from midstream.engine.compile import Compiled, compile_pipeline
+from midstream.engine.epoch import execute
+from midstream.engine.failure import as_midstream_error
+from midstream.engine.limits import TimeLimit
+from midstream.engine.reports import ReportBox
+from midstream.engine.sources import sample
+from midstream.engine.version import TableName, Version
+from midstream.errors import ChangeError
+from midstream.graph.pipeline import Pipeline
+from midstream.schemas import differences, to_arrow
+from midstream.sinks.base import StageOptions
+from midstream.state.conversion import Conversion
+from midstream.state.ledger import Ledger
+from midstream.state.manifest import Manifest, StepState
+from midstream.state.overlay import Overlay
+from midstream.state.tables import TableSpec
+from midstream.task.staging import StageTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SAMPLE_ROWS = 1000
+DRY_RUNS = "dry-runs"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A pipeline that is wanted instead of the current one, and what is to be known about the way to it.
+
+    `renames` and `codes` say by step how its state is converted; `back` is the way back of an undo, on which `restored`
+    is state that steps get back.
+    """
+
+    text: str
+    pipeline: Pipeline
+    renames: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    codes: Mapping[str, bytes] = field(default_factory=dict)
+    restored: Mapping[str, StepState] = field(default_factory=dict)
+    back: bool = False
+    hand_over: bool = False
+    time_limit: float = 60.0
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A wish that can be granted."""
+
+    wish: Wish
+    compiled: Compiled
+    conversions: Mapping[TableName, Conversion]
+    verdict: Verdict
+
+
+class Examiner:
+    """Looks at wishes beside the stream, which goes on meanwhile."""
+
+    def __init__(self, spark: SparkSession, ledger: Ledger) -> None:
+        self._spark = spark
+        self._ledger = ledger
+        self._box = ReportBox(spark.sparkContext)
+
+    def examine(
+        self,
+        wish: Wish,
+        current: Version,
+        sources: Mapping[str, DataFrame],
+        last: Manifest,
+        batch: DataFrame | None,
+        expected_pause_ms: float,
+    ) -> Examined:
+        """Everything that can be found out about a wish. Raises what makes it impossible."""
+        compiled = compile_pipeline(wish.pipeline, sources, self._spark)
+        _check_sinks(current.compiled, compiled)
+        state = {**wish.restored, **last.steps}
+        fates = {id_: _fates(id_, keyed.function.tables, state.get(id_), wish) for id_, keyed in compiled.keyed.items()}
+        conversions = {(i, t): f.conversion for i, tables in fates.items() for t, f in tables.items() if f.conversion}
+        targets = {
+            id_: StageTarget(id_, self._ledger.store, to_arrow(sink.schema), StageOptions(files=False))
+            for id_, sink in compiled.sinks.items()
+        }
+        version = Version(0, compiled, current.feed, targets, {}, conversions, wish.restored)
+        steps = tuple(
+            compare(
+                current.compiled.pipeline,
+                wish.pipeline,
+                last.steps,
+                fates,
+                {id_: version.ranges(id_) for id_ in compiled.keyed},
+            )
+        )
+        verdict = Verdict(
+            change=wish.text,
+            steps=steps,
+            expected_pause_ms=expected_pause_ms,
+            hand_over=wish.hand_over,
+        )
+        if not verdict.hand_over:
+            verdict = replace(verdict, dry_run=self._dry_run(version, wish, verdict, last, batch))
+        return Examined(wish, compiled, conversions, verdict)
+
+    def _dry_run(
+        self, version: Version, wish: Wish, verdict: Verdict, last: Manifest, batch: DataFrame | None
+    ) -> DryRun:
+        """Run rows of the last epoch through the new version, on the state as it is, and throw the results away."""
+        if batch is None:
+            return DryRun(skipped="no epoch has been run yet")
+        context = self._spark.sparkContext
+        group = f"midstream-dry-run-{uuid.uuid4().hex}"
+        aside = Overlay(self._ledger.store, f"{DRY_RUNS}/{group[-32:]}")
+        context.setJobGroup(group, f"midstream dry run: {wish.text}", interruptOnCancel=True)
+        clock = time.perf_counter()
+        try:
+            rows = sample(batch, [s.id for s in wish.pipeline.sources], SAMPLE_ROWS)
+            with TimeLimit(context, group, wish.time_limit) as limit:
+                try:
+                    before = version.state_after(last)
+                    reports = execute(version, aside, self._box, rows, last.epoch + 1, before)
+                except Exception as cause:
+                    if limit.expired:
+                        changed = [s.id for s in verdict.steps if s.edit in (Edit.REPLACED, Edit.NEW)]
+                        raise ChangeError.too_slow("The dry run", limit.seconds, changed) from cause
+                    raise ChangeError.dry_run_failed(as_midstream_error(cause, self._ledger)) from cause
+        finally:
+            aside.clear()
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        tried = max((sum(r.rows for r in of_step) for of_step in reports.values()), default=0)
+        return DryRun(tried, (time.perf_counter() - clock) * 1000)
+
+
+def _check_sinks(before: Compiled, after: Compiled) -> None:
+    """A sink that stays must not lose columns, nor get them in another type: what was written has them."""
+    for id_, sink in after.sinks.items():
+        known = before.sinks.get(id_)
+        if known is None or known.step.sink is not sink.step.sink or sink.step.sink.describe().get("kind") == "noop":
+            continue
+        old, new = to_arrow(known.schema), to_arrow(sink.schema)
+        added = [field for field in new if field.name not in old.names]
+        told = differences(old, pa.schema([field for field in new if field not in added]))
+        if told:
+            raise ChangeError.sink_schema(id_, told)
+
+
+def _fates(id_: str, tables: Sequence[TableSpec], state: StepState | None, wish: Wish) -> dict[str, TableFate]:
+    """What becomes of each table of a step, those included that go."""
+    fates: dict[str, TableFate] = {}
+    known = state.tables if state else {}
+    for spec in tables:
+        if spec.name not in known:
+            fates[spec.name] = TableFate(Fate.NEW)
+            continue
+        before, rename, code = known[spec.name], wish.renames.get(id_, {}), wish.codes.get(id_)
+        fate = table_fate(before.spec, spec, rename, code, wish.back)
+        # A table without rows has nothing to lose.
+        fates[spec.name] = fate if before.rows or fate.fate is not Fate.LOST else TableFate(Fate.NEW)
+    for name, table in known.items():
+        if name not in fates and table.rows:
+            fates[name] = TableFate(Fate.LOST, (f"the table '{name}' goes",))
+    return fates

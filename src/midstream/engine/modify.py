@@ -1,0 +1,421 @@
+"""Changing the running pipeline: carries out what the coordinator wants, beside the stream and at its boundaries."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JNetworkError
+
+from midstream.changes.change import Change, Replace, single_changes
+from midstream.changes.edit import changed
+from midstream.changes.verdict import Verdict
+from midstream.coordinator.machine import Coordinator
+from midstream.coordinator.messages import (
+    BoundaryReached,
+    CancelAsked,
+    EpochCommitted,
+    EpochFailed,
+    Event,
+    FoundInvalid,
+    FoundValid,
+    GiveUp,
+    Instruction,
+    Prepare,
+    Prepared,
+    Record,
+    RunEpoch,
+    Submitted,
+    Undo,
+    Validate,
+)
+from midstream.coordinator.modification import Modification, Phase
+from midstream.engine.changelog import ChangeLog, Submission
+from midstream.engine.code import pack
+from midstream.engine.compile import Compiled, compile_pipeline
+from midstream.engine.examine import Examined, Examiner, Wish
+from midstream.engine.failure import as_midstream_error
+from midstream.engine.feed import Feed
+from midstream.engine.internals import QueryStoppedError
+from midstream.engine.limits import TimeLimit
+from midstream.engine.plans import add_plan, log_shape, record_plan
+from midstream.engine.portable import portable
+from midstream.engine.sources import load_source
+from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
+from midstream.engine.version import Version, make_version
+from midstream.errors import ChangeError, MidstreamError
+from midstream.graph.pipeline import Pipeline
+from midstream.graph.steps import SourceStep
+from midstream.state.ledger import Ledger
+from midstream.state.manifest import Manifest, StepState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_logger = logging.getLogger(__name__)
+
+DEFAULT_TIME_LIMIT = 60.0
+_FIRST_GUESS_MS = 150.0
+"""Expected pause before any change has been seen: planning the new DataFrames once."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The pipeline as the user's program has it, before any change."""
+
+    pipeline: Pipeline
+    sources: Mapping[SourceStep, DataFrame]
+    compiled: Compiled
+    trigger: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """A change in the words it was handed in with, and what became of it."""
+
+    text: str
+    modification: Modification
+
+    def __str__(self) -> str:
+        m = self.modification
+        at = f" at epoch {m.epoch}" if m.epoch is not None else ""
+        took = f" in {m.seconds['total']:.1f} s" if "total" in m.seconds else ""
+        return f"{m.id}: {self.text}: {m.phase}{at}{took}{f': {m.reason}' if m.reason else ''}"
+
+
+@dataclass(frozen=True)
+class Latest:
+    """How far the stream is: its last commit, and the rows of that epoch when this driver ran it."""
+
+    manifest: Manifest
+    batch: DataFrame | None
+
+
+class Modifier:
+    """Everything about changes that is not the coordinator's thinking: checking, preparing, writing down, waiting.
+
+    One thread checks and prepares while epochs go on. The stream's own thread only asks which version to run.
+    """
+
+    def __init__(
+        self, program: Program, ledger: Ledger, spark: SparkSession, retain_epochs: int, drop_live: bool = False
+    ) -> None:
+        self._program = program
+        self._ledger = ledger
+        self._spark = spark
+        self._retain = retain_epochs
+        self._examiner = Examiner(spark, ledger)
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._work: queue.Queue[Validate | Prepare | None] = queue.Queue()
+        self._examined: dict[int, Examined] = {}
+        self._versions: dict[int, Version] = {}
+        self._pauses: list[float] = []
+        self._loaded: dict[SourceStep, DataFrame] = dict(program.sources)
+        self._limit: TimeLimit | None = None
+        self.stopping: Callable[[], bool] = lambda: False
+        self.latest: Callable[[], Latest] = lambda: Latest(ledger.last(), None)
+        with self._lock:
+            self._load(drop_live)
+        self._thread = threading.Thread(target=self._serve, name="midstream-changes", daemon=True)
+        self._thread.start()
+
+    # What the epochs ask.
+
+    @property
+    def current(self) -> Version:
+        return self._versions[self._machine.plan]
+
+    def boundary(self, epoch: int) -> Version:
+        with self._lock:
+            for instruction in self._tell(BoundaryReached(epoch)):
+                if isinstance(instruction, RunEpoch):
+                    self._limit_first_epoch()
+                    return self._versions[instruction.plan]
+        raise AssertionError("a boundary always runs an epoch")
+
+    def failed(self, epoch: int, error: Exception) -> Version:
+        if isinstance(error, Py4JNetworkError | ConnectionError | QueryStoppedError) or self.stopping():
+            raise error
+        with self._lock, self._unlimited() as limit:
+            if limit is not None and limit.expired:
+                steps = [step.id for step in self._versions[max(self._versions)].compiled.pipeline.steps]
+                error = ChangeError.too_slow(f"Epoch {epoch}, the first after the change,", limit.seconds, steps)
+            reason = str(as_midstream_error(error, self._ledger))
+            for instruction in self._tell(EpochFailed(epoch, reason)):
+                if isinstance(instruction, RunEpoch):
+                    _logger.warning("epoch %d failed under a change, which is rolled back: %s", epoch, reason)
+                    return self._versions[instruction.plan]
+        raise error
+
+    def committed(self, manifest: Manifest) -> None:
+        with self._lock, self._unlimited():
+            self._tell(EpochCommitted(manifest.epoch))
+            for number in [n for n in self._versions if n < self._machine.plan]:
+                del self._versions[number]
+
+    def _limit_first_epoch(self) -> None:
+        """An epoch that is the first of a change must end in time: its functions may hang."""
+        active = self._machine.active
+        context = self._spark.sparkContext
+        group = context.getLocalProperty("spark.jobGroup.id")
+        if active is not None and active.phase is Phase.APPLYING and group is not None and self._limit is None:
+            seconds = self._log.submission(active.id).time_limit or DEFAULT_TIME_LIMIT
+            self._limit = TimeLimit(context, group, seconds)
+            self._limit.__enter__()
+
+    @contextmanager
+    def _unlimited(self) -> Iterator[TimeLimit | None]:
+        limit, self._limit = self._limit, None
+        if limit is not None:
+            limit.__exit__()
+        yield limit
+
+    # What users ask.
+
+    def plan(self, change: Change) -> Verdict:
+        """Find out what a change would do."""
+        with self._lock:
+            wish = self._forward(portable(change, self._spark), DEFAULT_TIME_LIMIT)
+        return self._examine(wish).verdict
+
+    def submit(self, submission: Submission, reason: str | None = None) -> Modification:
+        """Hand a change in; it is dealt with beside the stream."""
+        if submission.change is not None:
+            submission = replace(submission, change=portable(submission.change, self._spark))
+        with self._lock:
+            id_ = self._log.submit(submission)
+            self._tell(Submitted(id_, submission.undoes, reason))
+            return self._machine.modifications[id_]
+
+    def undo(self, id_: int | None, allow_state_loss: bool) -> Modification:
+        with self._lock:
+            if id_ is None and not self._machine.live:
+                raise ChangeError.nothing_to_undo()
+            undoes = self._machine.live[-1] if id_ is None else self.modification(id_).id
+            return self.submit(Submission(None, undoes, allow_state_loss))
+
+    def cancel(self, id_: int) -> Modification:
+        with self._lock:
+            self._tell(CancelAsked(self.modification(id_).id))
+            return self.modification(id_)
+
+    def modification(self, id_: int) -> Modification:
+        with self._lock:
+            if id_ not in self._machine.modifications:
+                raise ChangeError.unknown_modification(id_, list(self._machine.modifications))
+            return self._machine.modifications[id_]
+
+    def history(self) -> list[HistoryEntry]:
+        with self._lock:
+            known = self._machine.modifications.values()
+            return [HistoryEntry(self._log.submission(m.id).text, m) for m in known]
+
+    def wait(self, id_: int, timeout: float | None, alive: Callable[[], bool]) -> Modification:
+        """Wait until a modification has ended, or the run has."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while self.modification(id_).is_under_way and alive():
+                left = 1.0 if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(min(left, 1.0))
+            return self.modification(id_)
+
+    def observe(self, epoch: int, extra_ms: float) -> None:
+        """Learn what applying a change costs, to tell it of the next one."""
+        with self._lock:
+            if any(m.epoch == epoch and m.phase is Phase.APPLIED for m in self._machine.modifications.values()):
+                self._pauses.append(max(0.0, extra_ms))
+
+    def close(self) -> None:
+        self._work.put(None)
+        with self._changed:
+            self._changed.notify_all()
+
+    # How it is done.
+
+    def _load(self, drop_live: bool) -> None:
+        """Where an earlier driver has left off: which changes the pipeline has, and which was just being applied."""
+        self._log = ChangeLog(self._ledger)
+        last = self._ledger.last()
+        self._machine, instructions = Coordinator.restored(self._log.records(), last.plan, time.time())
+        if drop_live:
+            instructions = [i for i in instructions if isinstance(i, Record)] + self._machine.leave_out(time.time())
+        pipeline, compiled = self._pipeline(self._machine.live), self._program.compiled
+        frames = self._frames(pipeline)
+        if pipeline is not self._program.pipeline:
+            compiled = compile_pipeline(pipeline, frames, self._spark)
+        folder = self.shape_of(last.plan).folder if last.epoch >= 0 else DEFAULT_FOLDER
+        number = self._machine.plan = record_plan(self._ledger, compiled, last, self._machine.live, folder)
+        feed = Feed(frames, self._program.trigger, folder)
+        self._versions = {number: make_version(number, compiled, feed, self._ledger, self._spark)}
+        active = self._machine.active
+        if active is not None and active.phase is Phase.APPLYING:
+            self._load_applying(active)
+        self._carry_out(instructions)
+
+    def shape_of(self, plan: int) -> LogShape:
+        """What Spark's log looked like under a version."""
+        known = self._versions.get(plan)
+        return known.feed.shape if known else log_shape(self._ledger, plan)
+
+    def _frames(self, pipeline: Pipeline) -> dict[str, DataFrame]:
+        """The streaming DataFrames of all sources, each loaded once."""
+        for source in pipeline.sources:
+            if source not in self._loaded:
+                self._loaded[source] = load_source(source, self._spark)
+        return {source.id: self._loaded[source] for source in pipeline.sources}
+
+    def _load_applying(self, active: Modification) -> None:
+        """A driver has died in the first epoch of a change: that epoch gets the version it had."""
+        assert active.plan is not None
+        assert active.epoch is not None
+        try:
+            examined = self._examine(self._wish(active.id, self._log.submission(active.id)), dry_run=False)
+            self._versions[active.plan] = self._version(active.plan, examined, self.current)
+        except MidstreamError as error:
+            self._tell(EpochFailed(active.epoch, str(error)))
+
+    def reload(self) -> None:
+        """Begin again from what the checkpoint says: a driver that did not know of us yet has just gone on."""
+        with self._lock:
+            self._load(drop_live=False)
+
+    def _tell(self, event: Event) -> list[Instruction]:
+        """Let the coordinator know, write its transitions down, and begin what it wants begun."""
+        instructions = self._machine.handle(event, time.time())
+        self._carry_out(instructions)
+        return instructions
+
+    def _carry_out(self, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Record():
+                    self._log.append(instruction)
+                case Validate() | Prepare():
+                    self._work.put(instruction)
+                case Undo(id_, reason):
+                    self.submit(Submission(None, id_, allow_state_loss=True), reason)
+                case RunEpoch() | GiveUp():
+                    pass
+        self._changed.notify_all()
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                event = self._validated(work.id) if isinstance(work, Validate) else self._prepared(work.id)
+            except Exception as error:
+                event = FoundInvalid(work.id, str(as_midstream_error(error, self._ledger)))
+            try:
+                with self._lock:
+                    self._tell(event)
+            except Exception:
+                _logger.exception("modification %d cannot go on", work.id)
+
+    def _validated(self, id_: int) -> Event:
+        submission = self._log.submission(id_)
+        with self._lock:
+            wish = self._wish(id_, submission)
+        examined = self._examine(wish)
+        if examined.verdict.losses and not submission.allow_state_loss:
+            raise ChangeError.state_lost(examined.verdict.losses)
+        self._examined[id_] = examined
+        return FoundValid(id_)
+
+    def _prepared(self, id_: int) -> Event:
+        examined = self._examined.pop(id_)
+        with self._lock:
+            live = self._machine.live_after(id_)
+            before = self.current
+        same = tuple(before.feed.sources) == tuple(s.id for s in examined.wish.pipeline.sources)
+        number = add_plan(self._ledger, examined.compiled, live, before.feed.folder if same else None)
+        self._versions[number] = self._version(number, examined, before)
+        return Prepared(id_, number)
+
+    def _version(self, number: int, examined: Examined, before: Version) -> Version:
+        feed = before.feed
+        if examined.wish.hand_over:
+            folder = log_shape(self._ledger, number).folder
+            feed = Feed(self._frames(examined.wish.pipeline), self._program.trigger, folder)
+        return make_version(
+            number,
+            examined.compiled,
+            feed,
+            self._ledger,
+            self._spark,
+            before=before,
+            conversions=examined.conversions,
+            restored=examined.wish.restored,
+        )
+
+    def _examine(self, wish: Wish, dry_run: bool = True) -> Examined:
+        latest = self.latest()
+        pause = median(self._pauses) if self._pauses else _FIRST_GUESS_MS
+        batch = latest.batch if dry_run else None
+        frames = self._frames(wish.pipeline)
+        return self._examiner.examine(wish, self.current, frames, latest.manifest, batch, pause)
+
+    def _wish(self, id_: int, submission: Submission) -> Wish:
+        limit = submission.time_limit or DEFAULT_TIME_LIMIT
+        if submission.change is not None:
+            return self._forward(submission.change, limit)
+        assert submission.undoes is not None
+        undone = self._log.submission(submission.undoes)
+        pipeline = self._pipeline(self._machine.live_after(id_))
+        replaced = [c for c in single_changes(undone.change) if isinstance(c, Replace)] if undone.change else []
+        renames = {c.step: {new: old for old, new in c.rename.items()} for c in replaced if c.rename}
+        applied = self._machine.modifications[submission.undoes].epoch
+        restored = self._state_before(applied, pipeline) if applied is not None else {}
+        return Wish(
+            text=f"undo {undone.text}",
+            pipeline=pipeline,
+            renames=renames,
+            restored=restored,
+            back=True,
+            hand_over=self._needs_hand_over(pipeline),
+            time_limit=limit,
+        )
+
+    def _forward(self, change: Change, limit: float) -> Wish:
+        replaced = [c for c in single_changes(change) if isinstance(c, Replace)]
+        pipeline = changed(self.current.compiled.pipeline, change)
+        return Wish(
+            text=str(change),
+            pipeline=pipeline,
+            hand_over=self._needs_hand_over(pipeline),
+            renames={c.step: c.rename for c in replaced if c.rename},
+            codes={c.step: pack(c.convert) for c in replaced if c.convert is not None},
+            time_limit=limit,
+        )
+
+    def _needs_hand_over(self, pipeline: Pipeline) -> bool:
+        """Whether Spark needs a new query for it: a query reads the sources it was started with."""
+        return set(pipeline.sources) != set(self.current.compiled.pipeline.sources)
+
+    def _pipeline(self, live: Sequence[int]) -> Pipeline:
+        """The program with changes on top."""
+        pipeline = self._program.pipeline
+        for id_ in live:
+            submission = self._log.submission(id_)
+            assert submission.change is not None
+            try:
+                pipeline = changed(pipeline, submission.change)
+            except MidstreamError as cause:
+                raise ChangeError.live_change_does_not_fit(id_, submission.text, cause) from cause
+        return pipeline
+
+    def _state_before(self, epoch: int, pipeline: Pipeline) -> dict[str, StepState]:
+        """State of steps that were taken out by a change, as it was then, unless its files are about to go."""
+        last = self.latest().manifest
+        if epoch - 1 < last.epoch - self._retain // 2 or epoch - 1 not in self._ledger.epochs():
+            return {}
+        then = self._ledger.read(epoch - 1).steps
+        return {s.id: then[s.id] for s in pipeline.keyed if s.id in then and s.id not in last.steps}

@@ -1,0 +1,80 @@
+"""Starting a pipeline: everything that can be checked is, what a crash left is finished, and the query begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.errors import PySparkException
+
+from midstream.engine.compile import compile_pipeline
+from midstream.engine.epoch import EpochRunner
+from midstream.engine.feed import Feed
+from midstream.engine.internals import EPOCH_CONF, SessionConf
+from midstream.engine.modify import Modifier, Program
+from midstream.engine.reports import ReportBox
+from midstream.engine.run import QueryMaker, Run
+from midstream.engine.sources import load_source, tagged_union
+from midstream.errors import EpochError, MidstreamError
+from midstream.state.compactor import Compactor
+from midstream.state.ledger import Ledger
+from midstream.state.store import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from midstream.graph.pipeline import Pipeline
+
+
+def start(
+    pipeline: Pipeline,
+    spark: SparkSession,
+    checkpoint: str,
+    *,
+    trigger: Mapping[str, Any] | None,
+    name: str | None,
+    retain_epochs: int,
+    store_options: Mapping[str, str] | None,
+    live_changes: Literal["keep", "drop"],
+) -> Run:
+    """Check everything that can be checked, finish what a crash left, and start the query."""
+    if retain_epochs < 1:
+        raise MidstreamError("BAD_RETENTION", f"retain_epochs is {retain_epochs}.", hint="keep at least 1 epoch.")
+    loaded = {source: load_source(source, spark) for source in pipeline.sources}
+    compiled = compile_pipeline(pipeline, {source.id: frame for source, frame in loaded.items()}, spark)
+    program = Program(pipeline, loaded, compiled, dict(trigger or {}))
+    ledger = Ledger.open(open_store(checkpoint, store_options))
+    try:
+        modifier = Modifier(program, ledger, spark, retain_epochs, drop_live=live_changes == "drop")
+        runner = EpochRunner(
+            versions=modifier,
+            ledger=ledger,
+            compactor=Compactor(ledger.store, modifier.current.policies, ledger.driver.generation),
+            box=ReportBox(spark.sparkContext),
+        )
+        return Run(ledger, runner, modifier, _query_maker(spark, name), retain_epochs)
+    except BaseException:
+        # A driver that runs this checkpoint goes on as if we had never come.
+        with suppress(MidstreamError):
+            ledger.release()
+        raise
+
+
+def _query_maker(spark: SparkSession, name: str | None) -> QueryMaker:
+    def make(feed: Feed, checkpoint: Path, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        try:
+            with SessionConf(spark, EPOCH_CONF):
+                stream = tagged_union(feed.sources)
+                writer = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
+                if name:
+                    writer = writer.queryName(name)
+                if feed.trigger:
+                    writer = writer.trigger(**feed.trigger)
+                return writer.start()
+        except (PySparkException, TypeError) as cause:
+            raise EpochError.not_started(str(cause).strip().partition("\n")[0]) from cause
+
+    return make

@@ -1,0 +1,121 @@
+"""One version of the pipeline, with everything epochs need to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from midstream.engine.compile import Compiled
+from midstream.engine.dataflow import InputSchemas
+from midstream.engine.feed import Feed
+from midstream.engine.preaggregation import PreAggregation
+from midstream.errors import SinkError
+from midstream.schemas import to_arrow
+from midstream.sinks.base import Sink, SinkContext
+from midstream.state.compaction import CompactionPolicy
+from midstream.state.conversion import Conversion
+from midstream.state.hashspace import HashRange, even_ranges
+from midstream.state.ledger import Ledger
+from midstream.state.manifest import Manifest, StepState, TableState
+from midstream.task.staging import StageTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TableName = tuple[str, str]
+"""A table of state: the step that keeps it, and its name there."""
+
+
+@dataclass
+class Version:
+    """A compiled pipeline under the number it has in the plan log.
+
+    `conversions` say how state that the version before has left becomes this one's; `restored` is state that steps get
+    back which the version before does not have. What is learnt while epochs run (schemas, reductions) stays with it.
+    """
+
+    number: int
+    compiled: Compiled
+    feed: Feed
+    targets: Mapping[str, StageTarget]
+    contexts: Mapping[str, SinkContext]
+    conversions: Mapping[TableName, Conversion] = field(default_factory=dict)
+    restored: Mapping[str, StepState] = field(default_factory=dict)
+    careful: bool = False
+    schemas: InputSchemas = field(default_factory=InputSchemas)
+    preaggregation: PreAggregation = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.preaggregation = PreAggregation(self.compiled)
+
+    @property
+    def policies(self) -> dict[str, CompactionPolicy]:
+        return {id_: keyed.step.compaction for id_, keyed in self.compiled.keyed.items()}
+
+    def ranges(self, step: str) -> tuple[HashRange, ...]:
+        keyed = self.compiled.keyed[step]
+        return keyed.step.ranges or even_ranges(keyed.parallelism)
+
+    def state_after(self, last: Manifest) -> dict[str, StepState]:
+        """State as an epoch of this version finds it, with empty tables where there is none yet. Nothing is moved or
+        rewritten: ranges are new cuts through the same segments, and rows are converted when they are read."""
+        steps: dict[str, StepState] = {}
+        for id_, keyed in self.compiled.keyed.items():
+            known = last.steps.get(id_) or self.restored.get(id_)
+            tables: dict[str, TableState] = {}
+            for spec in keyed.function.tables:
+                table = known.tables.get(spec.name) if known else None
+                # Its first epoch converts what the version before has left; later ones find it converted.
+                conversion = self.conversions.get((id_, spec.name)) if last.plan != self.number else None
+                if table is not None and conversion is not None:
+                    table = replace(table, spec=spec, conversions=(*table.conversions, conversion))
+                elif table is not None and table.spec.schema != spec.schema:
+                    table = None  # was found to be lost, and may go
+                tables[spec.name] = table or TableState(spec)
+            steps[id_] = StepState(self.ranges(id_), tables)
+        return steps
+
+
+def make_version(
+    number: int,
+    compiled: Compiled,
+    feed: Feed,
+    ledger: Ledger,
+    spark: SparkSession,
+    *,
+    before: Version | None = None,
+    conversions: Mapping[TableName, Conversion] | None = None,
+    restored: Mapping[str, StepState] | None = None,
+) -> Version:
+    """Everything a version needs, its sinks prepared; those that are the same as before stay as they are."""
+    last = ledger.last().epoch
+    contexts: dict[str, SinkContext] = {}
+    targets: dict[str, StageTarget] = {}
+    for id_, sink in compiled.sinks.items():
+        staging = sink.step.sink.staging(ledger.store, ledger.checkpoint_id, id_)
+        schema = to_arrow(sink.schema)
+        context = SinkContext(id_, ledger.checkpoint_id, schema, sink.keys, sink.complete, staging, spark, last)
+        if before is None or not _is_as_before(before, id_, sink.step.sink, context):
+            _prepare(sink.step.sink, context, ledger)
+        contexts[id_] = context
+        targets[id_] = StageTarget(id_, staging, schema, sink.step.sink.stage_options)
+    return Version(number, compiled, feed, targets, contexts, conversions or {}, restored or {})
+
+
+def _is_as_before(before: Version, id_: str, sink: Sink, context: SinkContext) -> bool:
+    known = before.compiled.sinks.get(id_)
+    if known is None or known.step.sink is not sink:
+        return False
+    return replace(before.contexts[id_], last_epoch=context.last_epoch, staging=context.staging) == context
+
+
+def _prepare(sink: Sink, context: SinkContext, ledger: Ledger) -> None:
+    try:
+        sink.prepare(context)
+    except SinkError as error:
+        # The driver we take over from may just have committed one more epoch.
+        now = ledger.last().epoch
+        if error.error_class != "SINK_AHEAD_OF_CHECKPOINT" or now == context.last_epoch:
+            raise
+        sink.prepare(replace(context, last_epoch=now))
