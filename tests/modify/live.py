@@ -61,10 +61,18 @@ class Live:
             time.sleep(0.02)
         return self.run.modification(modification.id)
 
+    def handed_over(self) -> None:
+        """Wait until Spark's query is the one the waiting change needs: rows that come now are its."""
+        deadline = time.monotonic() + 60
+        while self.run._feed is not self.run._modifier.wanted().feed or not self.run.query.isActive:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
     def change(self, change: Any, *rows: tuple[Any, ...], **options: Any) -> list[dict[str, Any]]:
         """Apply a change with the next epoch; what that gave."""
         submitted = self.submit(change, **options)
         assert submitted.phase is Phase.WAITING, submitted
+        self.handed_over()
         output = self.epoch(*rows)
         assert self.run.modification(submitted.id).phase is Phase.APPLIED, self.run.history()
         return output

@@ -123,10 +123,14 @@ class Tune:
     trigger_seconds: float | None = None
     rows_per_epoch: int | None = None
     arrow_batch_rows: int | None = None
+    rows_per_file: Mapping[str, float] | None = None
+    """By source; measured on the last epoch unless given."""
 
     def __str__(self) -> str:
-        settings = ("compaction", "trigger_seconds", "rows_per_epoch", "arrow_batch_rows")
-        return f"tune {', '.join(name for name in settings if getattr(self, name) is not None)}"
+        numbers = ("trigger_seconds", "rows_per_epoch", "arrow_batch_rows")
+        told = [f"{name} {getattr(self, name)}" for name in numbers if getattr(self, name) is not None]
+        told += [f"compaction of {self.step or 'all steps'}"] if self.compaction is not None else []
+        return f"tune {', '.join(told)}"
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from midstream.engine.compile import Compiled
 from midstream.engine.dataflow import Dataflow
 from midstream.engine.epochs import EpochReport, StepReport
 from midstream.engine.faults import reach
+from midstream.engine.internals import ARROW_BATCH_CONF, ARROW_BATCH_ROWS
 from midstream.engine.reports import ReportBox, UnclearReportsError
 from midstream.engine.sparklog import SparkLog
 from midstream.engine.version import Version
@@ -71,10 +72,12 @@ class EpochRunner:
     batch: DataFrame | None = field(default=None, init=False)
     """The rows of the last epoch, for trying changes on."""
     _phases: dict[str, float] = field(default_factory=dict)
+    _arrow_batch_rows: int = ARROW_BATCH_ROWS
 
     def go_on(self, log: SparkLog) -> None:
         """Continue behind the last committed epoch; that one is finished first, in case nobody has."""
         self.log, self.last = log, log.last
+        self._arrow_batch_rows = ARROW_BATCH_ROWS  # a new query has a new session
         if self.last.epoch >= 0:
             self.finalise(self.last, self.versions.current)
 
@@ -122,9 +125,16 @@ class EpochRunner:
         while True:
             try:
                 before = version.state_after(self.last)
+                self._tune(version, batch)
                 return version, before, execute(version, self.ledger.store, self.box, batch, epoch, before)
             except Exception as error:
                 version = self.versions.failed(epoch, error)
+
+    def _tune(self, version: Version, batch: DataFrame) -> None:
+        rows = version.settings.arrow_batch_rows or ARROW_BATCH_ROWS
+        if rows != self._arrow_batch_rows:
+            batch.sparkSession.conf.set(ARROW_BATCH_CONF, str(rows))
+            self._arrow_batch_rows = rows
 
     def _manifest(
         self,

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from midstream.changes.compare import compare
 from midstream.changes.fate import Fate, TableFate, table_fate
+from midstream.changes.settings import Settings
 from midstream.changes.verdict import DryRun, Edit, Verdict
 from midstream.engine.compile import Compiled, compile_pipeline
 from midstream.engine.epoch import execute
@@ -52,6 +53,7 @@ class Wish:
     codes: Mapping[str, bytes] = field(default_factory=dict)
     restored: Mapping[str, StepState] = field(default_factory=dict)
     back: bool = False
+    settings: Settings = field(default_factory=Settings)
     hand_over: bool = False
     time_limit: float = 60.0
 
@@ -109,8 +111,11 @@ class Examiner:
             expected_pause_ms=expected_pause_ms,
             hand_over=wish.hand_over,
         )
-        if not verdict.hand_over:
-            verdict = replace(verdict, dry_run=self._dry_run(version, wish, verdict, last, batch))
+        if verdict.hand_over:
+            dry_run = DryRun(skipped="it reads other sources than the last epoch did")
+        else:
+            dry_run = self._dry_run(version, wish, verdict, last, batch)
+        verdict = replace(verdict, dry_run=dry_run)
         return Examined(wish, compiled, conversions, verdict)
 
     def _dry_run(

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
+ARROW_BATCH_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
+ARROW_BATCH_ROWS = 65_536
+
 EPOCH_CONF = {
     # Spark's default manager forks shell commands for permissions on a local file system: ~60 ms an epoch.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -28,7 +31,7 @@ EPOCH_CONF = {
     # Adaptive execution may coalesce the partitions of a keyed step and plans every epoch twice.
     "spark.sql.adaptive.enabled": "false",
     # Fewer, larger batches on the way to the state tasks.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    ARROW_BATCH_CONF: str(ARROW_BATCH_ROWS),
 }
 """Settings of the query's own (cloned) session; the user's session keeps what it had."""
 
@@ -76,6 +79,10 @@ class QueryStoppedError(InterruptedError):
 
     def __init__(self) -> None:
         super().__init__("py4j.protocol.Py4JJavaError: An error occurred while calling java.lang.InterruptedException")
+
+
+class HandOverError(QueryStoppedError):
+    """Leaves an epoch whose rows come from a query that is to be replaced by another."""
 
 
 def run_job(frame: DataFrame) -> None:

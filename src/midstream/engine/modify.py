@@ -16,6 +16,7 @@ from py4j.protocol import Py4JNetworkError
 
 from midstream.changes.change import Change, Replace, single_changes
 from midstream.changes.edit import changed
+from midstream.changes.settings import Settings
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.machine import Coordinator
 from midstream.coordinator.messages import (
@@ -43,11 +44,11 @@ from midstream.engine.compile import Compiled, compile_pipeline
 from midstream.engine.examine import Examined, Examiner, Wish
 from midstream.engine.failure import as_midstream_error
 from midstream.engine.feed import Feed
-from midstream.engine.internals import QueryStoppedError
+from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import TimeLimit
 from midstream.engine.plans import add_plan, log_shape, record_plan
 from midstream.engine.portable import portable
-from midstream.engine.sources import load_source
+from midstream.engine.sources import load_source, rows_per_file
 from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
 from midstream.engine.version import Version, make_version
 from midstream.errors import ChangeError, MidstreamError
@@ -121,6 +122,9 @@ class Modifier:
         self._loaded: dict[SourceStep, DataFrame] = dict(program.sources)
         self._limit: TimeLimit | None = None
         self.stopping: Callable[[], bool] = lambda: False
+        self.hand_over: Callable[[], None] = lambda: None
+        self.running: Feed | None = None
+        """What Spark's query reads. It changes hands between two epochs."""
         self.latest: Callable[[], Latest] = lambda: Latest(ledger.last(), None)
         with self._lock:
             self._load(drop_live)
@@ -135,10 +139,13 @@ class Modifier:
 
     def boundary(self, epoch: int) -> Version:
         with self._lock:
+            waiting = self._waiting()
+            if waiting is not None and waiting.feed is not self.running and self.current.feed is self.running:
+                return self.current  # the query that can run it is on its way
             for instruction in self._tell(BoundaryReached(epoch)):
                 if isinstance(instruction, RunEpoch):
                     self._limit_first_epoch()
-                    return self._versions[instruction.plan]
+                    return self._fed(self._versions[instruction.plan])
         raise AssertionError("a boundary always runs an epoch")
 
     def failed(self, epoch: int, error: Exception) -> Version:
@@ -152,8 +159,38 @@ class Modifier:
             for instruction in self._tell(EpochFailed(epoch, reason)):
                 if isinstance(instruction, RunEpoch):
                     _logger.warning("epoch %d failed under a change, which is rolled back: %s", epoch, reason)
-                    return self._versions[instruction.plan]
+                    return self._fed(self._versions[instruction.plan])
         raise error
+
+    def _fed(self, version: Version) -> Version:
+        """A version, unless its rows come from another query than the one that runs."""
+        if version.feed is not self.running:
+            raise HandOverError
+        return version
+
+    def _waiting(self) -> Version | None:
+        """The version that waits for its barrier, or is being applied."""
+        active = self._machine.active
+        if active is None or active.phase not in (Phase.WAITING, Phase.APPLYING) or active.plan is None:
+            return None
+        return self._versions[active.plan]
+
+    def wanted(self) -> Version:
+        """The version whose feed Spark's query is to have."""
+        with self._lock:
+            return self._waiting() or self.current
+
+    def refuse(self, error: MidstreamError) -> bool:
+        """A query for the version that waits could not be started; whether there is another to go on with."""
+        with self._lock:
+            active = self._machine.active
+            if active is None or self.wanted().feed is self.current.feed:
+                return False
+            if active.phase is Phase.APPLYING and active.epoch is not None:
+                self._tell(EpochFailed(active.epoch, str(error)))
+            else:
+                self._tell(FoundInvalid(active.id, str(error)))
+            return True
 
     def committed(self, manifest: Manifest) -> None:
         with self._lock, self._unlimited():
@@ -183,17 +220,23 @@ class Modifier:
     def plan(self, change: Change) -> Verdict:
         """Find out what a change would do."""
         with self._lock:
-            wish = self._forward(portable(change, self._spark), DEFAULT_TIME_LIMIT)
+            wish = self._forward(self._complete(change), DEFAULT_TIME_LIMIT)
         return self._examine(wish).verdict
 
     def submit(self, submission: Submission, reason: str | None = None) -> Modification:
         """Hand a change in; it is dealt with beside the stream."""
         if submission.change is not None:
-            submission = replace(submission, change=portable(submission.change, self._spark))
+            submission = replace(submission, change=self._complete(submission.change))
         with self._lock:
             id_ = self._log.submit(submission)
             self._tell(Submitted(id_, submission.undoes, reason))
             return self._machine.modifications[id_]
+
+    def _complete(self, change: Change) -> Change:
+        """A change with all it needs to be carried out again by any later driver."""
+        batch = self.latest().batch
+        sources = [source.id for source in self.current.compiled.pipeline.sources]
+        return portable(change, self._spark, lambda: rows_per_file(batch, sources) if batch is not None else {})
 
     def undo(self, id_: int | None, allow_state_loss: bool) -> Modification:
         with self._lock:
@@ -250,13 +293,15 @@ class Modifier:
         if drop_live:
             instructions = [i for i in instructions if isinstance(i, Record)] + self._machine.leave_out(time.time())
         pipeline, compiled = self._pipeline(self._machine.live), self._program.compiled
-        frames = self._frames(pipeline)
+        settings = self._settings(self._machine.live)
+        frames = self._frames(pipeline, settings)
         if pipeline is not self._program.pipeline:
             compiled = compile_pipeline(pipeline, frames, self._spark)
         folder = self.shape_of(last.plan).folder if last.epoch >= 0 else DEFAULT_FOLDER
         number = self._machine.plan = record_plan(self._ledger, compiled, last, self._machine.live, folder)
-        feed = Feed(frames, self._program.trigger, folder)
-        self._versions = {number: make_version(number, compiled, feed, self._ledger, self._spark)}
+        feed = Feed(frames, self._trigger(settings), folder)
+        version = make_version(number, compiled, feed, self._ledger, self._spark, settings=settings)
+        self._versions = {number: version}
         active = self._machine.active
         if active is not None and active.phase is Phase.APPLYING:
             self._load_applying(active)
@@ -267,12 +312,26 @@ class Modifier:
         known = self._versions.get(plan)
         return known.feed.shape if known else log_shape(self._ledger, plan)
 
-    def _frames(self, pipeline: Pipeline) -> dict[str, DataFrame]:
-        """The streaming DataFrames of all sources, each loaded once."""
+    def _frames(self, pipeline: Pipeline, settings: Settings) -> dict[str, DataFrame]:
+        """The streaming DataFrames of all sources, each loaded once, unless it must read with a cap."""
+        if settings.rows_per_epoch is not None:
+            return {source.id: load_source(source, self._spark, settings) for source in pipeline.sources}
         for source in pipeline.sources:
             if source not in self._loaded:
                 self._loaded[source] = load_source(source, self._spark)
         return {source.id: self._loaded[source] for source in pipeline.sources}
+
+    def _settings(self, live: Sequence[int]) -> Settings:
+        settings = Settings()
+        for id_ in live:
+            change = self._log.submission(id_).change
+            settings = settings.after(change) if change is not None else settings
+        return settings
+
+    def _trigger(self, settings: Settings) -> Mapping[str, Any]:
+        if settings.trigger_seconds is None:
+            return self._program.trigger
+        return {"processingTime": f"{round(settings.trigger_seconds * 1000)} milliseconds"}
 
     def _load_applying(self, active: Modification) -> None:
         """A driver has died in the first epoch of a change: that epoch gets the version it had."""
@@ -317,6 +376,9 @@ class Modifier:
             try:
                 with self._lock:
                     self._tell(event)
+                    waiting = self._waiting()
+                if waiting is not None and waiting.feed is not self.running:
+                    self.hand_over()
             except Exception:
                 _logger.exception("modification %d cannot go on", work.id)
 
@@ -344,7 +406,8 @@ class Modifier:
         feed = before.feed
         if examined.wish.hand_over:
             folder = log_shape(self._ledger, number).folder
-            feed = Feed(self._frames(examined.wish.pipeline), self._program.trigger, folder)
+            settings = examined.wish.settings
+            feed = Feed(self._frames(examined.wish.pipeline, settings), self._trigger(settings), folder)
         return make_version(
             number,
             examined.compiled,
@@ -354,13 +417,14 @@ class Modifier:
             before=before,
             conversions=examined.conversions,
             restored=examined.wish.restored,
+            settings=examined.wish.settings,
         )
 
     def _examine(self, wish: Wish, dry_run: bool = True) -> Examined:
         latest = self.latest()
         pause = median(self._pauses) if self._pauses else _FIRST_GUESS_MS
         batch = latest.batch if dry_run else None
-        frames = self._frames(wish.pipeline)
+        frames = self._frames(wish.pipeline, wish.settings)
         return self._examiner.examine(wish, self.current, frames, latest.manifest, batch, pause)
 
     def _wish(self, id_: int, submission: Submission) -> Wish:
@@ -380,25 +444,31 @@ class Modifier:
             renames=renames,
             restored=restored,
             back=True,
-            hand_over=self._needs_hand_over(pipeline),
+            settings=(settings := self._settings(self._machine.live_after(id_))),
+            hand_over=self._needs_hand_over(pipeline, settings),
             time_limit=limit,
         )
 
     def _forward(self, change: Change, limit: float) -> Wish:
         replaced = [c for c in single_changes(change) if isinstance(c, Replace)]
         pipeline = changed(self.current.compiled.pipeline, change)
+        settings = self.current.settings.after(change)
+        if settings.trigger_seconds is not None and self.current.feed.ends_by_itself:
+            raise ChangeError.ends_by_itself()
         return Wish(
             text=str(change),
             pipeline=pipeline,
-            hand_over=self._needs_hand_over(pipeline),
+            settings=settings,
+            hand_over=self._needs_hand_over(pipeline, settings),
             renames={c.step: c.rename for c in replaced if c.rename},
             codes={c.step: pack(c.convert) for c in replaced if c.convert is not None},
             time_limit=limit,
         )
 
-    def _needs_hand_over(self, pipeline: Pipeline) -> bool:
-        """Whether Spark needs a new query for it: a query reads the sources it was started with."""
-        return set(pipeline.sources) != set(self.current.compiled.pipeline.sources)
+    def _needs_hand_over(self, pipeline: Pipeline, settings: Settings) -> bool:
+        """Whether Spark needs a new query for it: a query reads the sources it was started with, as told then."""
+        same = set(pipeline.sources) == set(self.current.compiled.pipeline.sources)
+        return not same or not settings.feeds_alike(self.current.settings)
 
     def _pipeline(self, live: Sequence[int]) -> Pipeline:
         """The program with changes on top."""

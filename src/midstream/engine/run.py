@@ -24,7 +24,7 @@ from midstream.engine.epochs import EpochReport
 from midstream.engine.failure import as_midstream_error
 from midstream.engine.feed import Feed
 from midstream.engine.graphview import Graph, describe
-from midstream.engine.internals import JVM_GONE, QueryStoppedError, is_active
+from midstream.engine.internals import JVM_GONE, HandOverError, QueryStoppedError, is_active
 from midstream.engine.modify import HistoryEntry, Latest, Modifier
 from midstream.engine.results import complete_result
 from midstream.engine.sparklog import SparkLog
@@ -71,6 +71,7 @@ class Run:
         self._epoch_error: Exception | None = None
         self._failure: MidstreamError | None = None
         self._stopping = False
+        self._handing_over = False
         self._changed = threading.Condition()
         self._ended = False
         self._housekeeping = ThreadPoolExecutor(1, "midstream-housekeeping")
@@ -78,6 +79,7 @@ class Run:
         self._runner.committed = self._committed
         self._modifier.latest = lambda: Latest(self._runner.last, self._runner.batch)
         self._modifier.stopping = lambda: self._stopping
+        self._modifier.hand_over = self._hand_over
         try:
             self.query: StreamingQuery = self._start_query()
         except BaseException:
@@ -224,19 +226,21 @@ class Run:
         self._epoch_error = None
         if self._log is not None:
             self._log.close()
-            self._modifier.reload()
-        feed = self._feed = self._modifier.current.feed
+        feed = self._feed = self._modifier.running = self._modifier.wanted().feed
         self._log = SparkLog(self._ledger, feed.shape, self._modifier.shape_of)
         self._runner.go_on(self._log)
         return self._make_query(feed, self._log.directory, self._on_batch)
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
         while not self._epoch_running.acquire(timeout=0.01):
-            if self._stopping:
+            if self._stopping or self._handing_over:
                 raise QueryStoppedError
         self._stream_thread = threading.get_ident()
         try:
             self._runner.run(batch, epoch)
+        except HandOverError:
+            self._handing_over = True
+            raise
         except Exception as error:
             self._epoch_error = error
             raise
@@ -289,17 +293,43 @@ class Run:
                 self._changed.notify_all()
 
     def _supervise(self) -> MidstreamError | None:
-        """Start the query again as long as it ended only because we have just taken over; why it failed at last."""
-        for wait in _TAKEOVER_WAITS:
+        """Start a query again when it ended for a hand-over, or only because we have just taken over; why it failed at
+        last."""
+        waits = iter(_TAKEOVER_WAITS)
+        while True:
             failure = self._outcome()
-            if failure is None or not self._lost_to_predecessor(failure):
+            if self._handing_over and not self._stopping and self._epoch_error is None:
+                self._handing_over = False
+            elif failure is not None and self._lost_to_predecessor(failure) and (wait := next(waits, None)):
+                time.sleep(wait)
+                self._modifier.reload()
+            else:
                 return failure
-            time.sleep(wait)
-            query = self._start_query()
+            query = self._start_next_query()
             with self._changed:
                 self.query = query
                 self._changed.notify_all()
-        return self._outcome()
+
+    def _start_next_query(self) -> StreamingQuery:
+        try:
+            return self._start_query()
+        except MidstreamError as error:
+            # A query with the sources of a change does not start: the change is refused, the one before goes on.
+            if not self._modifier.refuse(error):
+                raise
+            return self._start_query()
+
+    def _hand_over(self) -> None:
+        """Let another query go on behind the epoch under way: it reads what this one cannot."""
+
+        def end_this_one() -> None:
+            with self._epoch_running:
+                if not self._stopping and self._modifier.wanted().feed is not self._feed:
+                    self._handing_over = True
+                    with suppress(*JVM_GONE):
+                        self.query.stop()
+
+        threading.Thread(target=end_this_one, name="midstream-hand-over", daemon=True).start()
 
     def _outcome(self) -> MidstreamError | None:
         """Wait for the end of the query; why it failed."""

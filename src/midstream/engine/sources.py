@@ -4,29 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from midstream.changes.settings import Settings
+from midstream.engine.capped import FILES, CappedSession
 from midstream.engine.failure import step_error
-from midstream.errors import GraphError
+from midstream.errors import ChangeError, GraphError, MidstreamError
 from midstream.graph.steps import SourceStep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _TAG = "__midstream_source"
+_FILE = "__midstream_file"
+_UNTUNED = Settings()
 
 
-def load_source(source: SourceStep, spark: SparkSession) -> DataFrame:
+def load_source(source: SourceStep, spark: SparkSession, settings: Settings = _UNTUNED) -> DataFrame:
     """A source's streaming DataFrame; one that fails or does not stream is named."""
+    session: Any = spark
+    if settings.rows_per_epoch is not None:
+        per_file = settings.rows_per_file.get(source.id)
+        session = CappedSession(spark, source.id, settings.rows_per_epoch, per_file)
     try:
-        frame = source.load(spark)
+        frame = source.load(session)
+    except MidstreamError:
+        raise
     except Exception as cause:
         raise step_error(source, cause) from cause
+    if session is not spark and not session.used:
+        raise ChangeError.no_cap(source.id, "its function reads through another session", FILES)
     if not getattr(frame, "isStreaming", False):
         raise GraphError.not_streaming(source.id)
     return frame
+
+
+def rows_per_file(batch: DataFrame, sources: Sequence[str]) -> dict[str, float]:
+    """How many rows the files of an epoch have on average, by source; those that read no files are left out."""
+    found: dict[str, float] = {}
+    named = batch.withColumn(_FILE, F.input_file_name())
+    for number, id_ in enumerate(sources):
+        rows = named.where(F.col(_TAG) == number) if len(sources) > 1 else named
+        counts = rows.where(F.col(_FILE) != "").groupBy(_FILE).count().agg(F.avg("count")).collect()
+        if counts[0][0] is not None:
+            found[id_] = float(counts[0][0])
+    return found
 
 
 def tagged_union(sources: Mapping[str, DataFrame]) -> DataFrame:

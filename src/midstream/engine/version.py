@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from midstream.changes.settings import Settings
 from midstream.engine.compile import Compiled
 from midstream.engine.dataflow import InputSchemas
 from midstream.engine.feed import Feed
@@ -42,6 +43,7 @@ class Version:
     contexts: Mapping[str, SinkContext]
     conversions: Mapping[TableName, Conversion] = field(default_factory=dict)
     restored: Mapping[str, StepState] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
     careful: bool = False
     schemas: InputSchemas = field(default_factory=InputSchemas)
     preaggregation: PreAggregation = field(init=False)
@@ -87,6 +89,7 @@ def make_version(
     before: Version | None = None,
     conversions: Mapping[TableName, Conversion] | None = None,
     restored: Mapping[str, StepState] | None = None,
+    settings: Settings | None = None,
 ) -> Version:
     """Everything a version needs, its sinks prepared; those that are the same as before stay as they are."""
     last = ledger.last().epoch
@@ -100,7 +103,7 @@ def make_version(
             _prepare(sink.step.sink, context, ledger)
         contexts[id_] = context
         targets[id_] = StageTarget(id_, staging, schema, sink.step.sink.stage_options)
-    return Version(number, compiled, feed, targets, contexts, conversions or {}, restored or {})
+    return Version(number, compiled, feed, targets, contexts, conversions or {}, restored or {}, settings or Settings())
 
 
 def _is_as_before(before: Version, id_: str, sink: Sink, context: SinkContext) -> bool:

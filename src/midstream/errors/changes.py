@@ -75,6 +75,29 @@ class ChangeError(MidstreamError):
         )
 
     @classmethod
+    def bad_setting(cls, name: str, value: object, low: float, high: float) -> ChangeError:
+        if not high:
+            return cls("NOTHING_TUNED", "Tune was given no setting.", hint="name one: Tune(rows_per_epoch=100_000).")
+        return cls("BAD_SETTING", f"{name} is {value}.", hint=f"give a number between {low:g} and {high:g}.")
+
+    @classmethod
+    def no_cap(cls, source: str, reason: str, formats: Sequence[str]) -> ChangeError:
+        return cls(
+            "ROWS_CANNOT_BE_CAPPED",
+            f"The rows source '{source}' reads in an epoch cannot be capped: {reason}.",
+            hint=f"known are {', '.join(formats)}, read through the session the source's function is given; for"
+            " others, Replace the source with one that has the option it needs.",
+        )
+
+    @classmethod
+    def ends_by_itself(cls) -> ChangeError:
+        return cls(
+            "TRIGGER_ENDS_BY_ITSELF",
+            "The run was started to end when all data is read, and has no interval to tune.",
+            hint="start it with a processingTime trigger, or with none.",
+        )
+
+    @classmethod
     def bad_ranges(cls, id: str, cause: object) -> ChangeError:
         return cls(
             "BAD_RANGES",

@@ -1,0 +1,49 @@
+"""Settings of a run that changes may tune, apart from the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from midstream.changes.change import Change, Tune, single_changes
+from midstream.errors import ChangeError
+
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "trigger_seconds": (0, 86_400),
+    "rows_per_epoch": (1, 10**12),
+    "arrow_batch_rows": (1, 10**7),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was tuned; None is what the program says. `rows_per_file` is what a cap on rows goes by for files."""
+
+    trigger_seconds: float | None = None
+    rows_per_epoch: int | None = None
+    arrow_batch_rows: int | None = None
+    rows_per_file: Mapping[str, float] = field(default_factory=dict)
+
+    def after(self, change: Change) -> Settings:
+        settings = self
+        for tune in single_changes(change):
+            if isinstance(tune, Tune):
+                settings = settings._tuned(tune)
+        return settings
+
+    def _tuned(self, tune: Tune) -> Settings:
+        given = {name: getattr(tune, name) for name in _BOUNDS if getattr(tune, name) is not None}
+        for name, value in given.items():
+            low, high = _BOUNDS[name]
+            if not low <= value <= high:
+                raise ChangeError.bad_setting(name, value, low, high)
+        if not given and tune.compaction is None:
+            raise ChangeError.bad_setting("Tune", "nothing", 0, 0)
+        return replace(self, **given, rows_per_file=tune.rows_per_file or self.rows_per_file)
+
+    def feeds_alike(self, other: Settings) -> bool:
+        """Whether one query of Spark serves both."""
+        mine, others = (
+            (s.trigger_seconds, s.rows_per_epoch, s.rows_per_file if s.rows_per_epoch else None) for s in (self, other)
+        )
+        return mine == others
