@@ -9,7 +9,7 @@
 
 from midstream import sinks
 from midstream.aggregates.spec import fold
-from midstream.changes.change import ChangeSet, Insert, Remove, Replace, Rescale, Tune
+from midstream.changes.change import ChangeSet, Guard, Insert, Remove, Replace, Rescale, Tune
 from midstream.errors import MidstreamError
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.stream import KeyedStream, Stream, pipeline, source, table
@@ -19,6 +19,7 @@ from midstream.task.userfn import TableUpdate
 __all__ = [
     "ChangeSet",
     "CompactionPolicy",
+    "Guard",
     "Insert",
     "KeyedStream",
     "MidstreamError",

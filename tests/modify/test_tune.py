@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def test_the_trigger_interval(live: Live) -> None:
     for _ in range(3):
         live.epoch(("a", 1))
     started = [epoch.started_at.timestamp() for epoch in live.run.epochs()[-3:]]
-    assert min(b - a for a, b in zip(started, started[1:], strict=False)) > 1.5
+    assert min(b - a for a, b in pairwise(started)) > 1.5
     assert live.output(live.run.last_epoch) == [{"k": "a", "n": 5, "s": 5}]
 
 

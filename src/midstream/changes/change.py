@@ -17,6 +17,32 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """What is promised of a changed step, watched for some `epochs` after the change; it is undone when it breaks.
+
+    `errors` is an SQL condition that is true for bad rows of the step's output; more than `error_rate` of them are too
+    many. `check` is your own function of the output, a DataFrame, that says whether it is good. `max_epoch_ms` bounds
+    the time of an epoch.
+    """
+
+    errors: str | None = None
+    error_rate: float = 0.0
+    check: Callable[[DataFrame], bool] | None = None
+    max_epoch_ms: float | None = None
+    epochs: int = 10
+
+    def __post_init__(self) -> None:
+        if self.errors is None and self.check is None and self.max_epoch_ms is None:
+            raise ChangeError.bad_guard("it promises nothing")
+        if self.epochs < 1 or not 0 <= self.error_rate <= 1:
+            raise ChangeError.bad_guard(f"epochs is {self.epochs}, error_rate is {self.error_rate}")
+
+    @property
+    def reads_output(self) -> bool:
+        return self.errors is not None or self.check is not None
+
+
+@dataclass(frozen=True)
 class Body:
     """What a step does, in the words the steps of a pipeline are written in. One of them, or one way to say it."""
 
@@ -30,6 +56,7 @@ class Body:
     per_key: bool = False
     sink: Sink | None = None
     source: Callable[[SparkSession], DataFrame] | None = None
+    guard: Guard | None = None
 
     @property
     def given(self) -> list[str]:

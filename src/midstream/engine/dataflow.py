@@ -11,8 +11,10 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from midstream.changes.change import Guard
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
 from midstream.engine.failure import step_error
+from midstream.engine.guards import Observation, observe
 from midstream.engine.internals import before_exchange, map_in_arrow, run_job
 from midstream.engine.sources import split_batch
 from midstream.errors import MidstreamError
@@ -59,6 +61,8 @@ class Dataflow:
     send: Callable[[TaskReport], None]
     schemas: InputSchemas
     careful: bool
+    watched: Mapping[str, Guard] = field(default_factory=dict)
+    observed: dict[str, Observation] = field(default_factory=dict)
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _ends: list[DataFrame] = field(default_factory=list)
     _kept: list[DataFrame] = field(default_factory=list)
@@ -69,6 +73,9 @@ class Dataflow:
             self._build(batch)
             if self._ends:
                 run_job(reduce(lambda a, b: a.union(b), self._ends))
+            for id_, guard in self.watched.items():
+                if id_ in self._frames and guard.reads_output:
+                    self.observed[id_] = observe(self._frames[id_], guard)
         finally:
             for frame in self._kept:
                 frame.unpersist()
@@ -101,6 +108,11 @@ class Dataflow:
     def _shared(self, step: Step, frame: DataFrame) -> DataFrame:
         """A step several others read is computed once: a keyed one at once, so that its state task runs only once."""
         readers = [c for c in self.compiled.pipeline.consumers[step.id] if not self._is_fused(step, c)]
+        if self._is_watched(step):
+            frame = self._keep(frame)
+            if isinstance(step, KeyedStep):
+                frame.count()
+            return frame
         if isinstance(step, KeyedStep) and not readers:
             if _is_complete(step):
                 frame.collect()
@@ -113,6 +125,9 @@ class Dataflow:
             frame.count()
             return frame
         return self._keep(frame) if many else frame
+
+    def _is_watched(self, step: Step) -> bool:
+        return step.id in self.watched and self.watched[step.id].reads_output
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         kept = frame.persist()
@@ -132,7 +147,7 @@ class Dataflow:
         step, state = keyed.step, self.state[keyed.step.id]
         consumers = self.compiled.pipeline.consumers[step.id]
         fused = [c for c in consumers if self._is_fused(step, c)]
-        emits = len(fused) < len(consumers)
+        emits = len(fused) < len(consumers) or self._is_watched(step)
         rows = self._exchanged(keyed, self._frames[step.input.id], state)
         task = KeyedTask(
             run=self.run,

@@ -222,8 +222,10 @@ def execute(
             send=box.send,
             schemas=version.schemas,
             careful=version.careful,
+            watched=version.watched,
         )
         flow.execute(batch)
+        version.observed = flow.observed
         try:
             return box.drain(run, partitions)
         except UnclearReportsError as unclear:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JNetworkError
 
-from midstream.changes.change import Change, Replace, single_changes
+from midstream.changes.change import Change, Guard, Replace, single_changes
 from midstream.changes.edit import changed
 from midstream.changes.settings import Settings
 from midstream.changes.verdict import Verdict
@@ -28,6 +28,7 @@ from midstream.coordinator.messages import (
     FoundInvalid,
     FoundValid,
     GiveUp,
+    GuardTripped,
     Instruction,
     Prepare,
     Prepared,
@@ -41,9 +42,11 @@ from midstream.coordinator.modification import Modification, Phase
 from midstream.engine.changelog import ChangeLog, Submission
 from midstream.engine.code import pack
 from midstream.engine.compile import Compiled, compile_pipeline
+from midstream.engine.epochs import EpochReport
 from midstream.engine.examine import Examined, Examiner, Wish
 from midstream.engine.failure import as_midstream_error
 from midstream.engine.feed import Feed
+from midstream.engine.guards import broken_promise
 from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import TimeLimit
 from midstream.engine.plans import add_plan, log_shape, record_plan
@@ -145,7 +148,9 @@ class Modifier:
             for instruction in self._tell(BoundaryReached(epoch)):
                 if isinstance(instruction, RunEpoch):
                     self._limit_first_epoch()
-                    return self._fed(self._versions[instruction.plan])
+                    version = self._fed(self._versions[instruction.plan])
+                    version.watched = {step: guard for _, step, guard in self._watched(epoch)}
+                    return version
         raise AssertionError("a boundary always runs an epoch")
 
     def failed(self, epoch: int, error: Exception) -> Version:
@@ -159,8 +164,22 @@ class Modifier:
             for instruction in self._tell(EpochFailed(epoch, reason)):
                 if isinstance(instruction, RunEpoch):
                     _logger.warning("epoch %d failed under a change, which is rolled back: %s", epoch, reason)
-                    return self._fed(self._versions[instruction.plan])
+                    version = self._fed(self._versions[instruction.plan])
+                    version.watched = {step: guard for _, step, guard in self._watched(epoch)}
+                    return version
         raise error
+
+    def _watched(self, epoch: int) -> Iterator[tuple[int, str, Guard]]:
+        """Guards that watch an epoch: the modification they came with, the step, and what is promised of it."""
+        for id_, modification in self._machine.modifications.items():
+            since = modification.epoch
+            if since is None or modification.phase not in (Phase.APPLYING, Phase.APPLIED):
+                continue
+            change = self._log.submission(id_).change
+            for single in single_changes(change) if change is not None else []:
+                guard = getattr(single, "guard", None)
+                if guard is not None and since <= epoch < since + guard.epochs:
+                    yield id_, (single.step if isinstance(single, Replace) else single.id), guard  # type: ignore[union-attr]
 
     def _fed(self, version: Version) -> Version:
         """A version, unless its rows come from another query than the one that runs."""
@@ -272,11 +291,18 @@ class Modifier:
                 self._changed.wait(min(left, 1.0))
             return self.modification(id_)
 
-    def observe(self, epoch: int, extra_ms: float) -> None:
-        """Learn what applying a change costs, to tell it of the next one."""
+    def observe(self, report: EpochReport, usual_ms: float | None) -> None:
+        """After an epoch: learn what applying a change costs, and look whether what was promised of it holds."""
         with self._lock:
-            if any(m.epoch == epoch and m.phase is Phase.APPLIED for m in self._machine.modifications.values()):
-                self._pauses.append(max(0.0, extra_ms))
+            applied = [m for m in self._machine.modifications.values() if m.epoch == report.epoch]
+            if usual_ms is not None and any(m.phase is Phase.APPLIED for m in applied):
+                self._pauses.append(max(0.0, report.duration_ms - usual_ms))
+            observed = self.current.observed
+            for id_, step, guard in list(self._watched(report.epoch)):
+                broken = broken_promise(step, guard, observed.get(step), report.duration_ms)
+                if broken:
+                    _logger.warning("modification %d is undone: %s", id_, broken)
+                    self._tell(GuardTripped(id_, broken))
 
     def close(self) -> None:
         self._work.put(None)

@@ -250,8 +250,7 @@ class Run:
 
     def _committed(self, manifest: Manifest, report: EpochReport) -> None:
         before = [earlier.duration_ms for earlier in self.epochs(20)]
-        if before:
-            self._modifier.observe(report.epoch, report.duration_ms - median(before))
+        self._modifier.observe(report, median(before) if before else None)
         self._reports.append(report)
         for callback in self._callbacks:
             callback(report)

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from midstream.changes.change import Guard
 from midstream.changes.settings import Settings
 from midstream.engine.compile import Compiled
 from midstream.engine.dataflow import InputSchemas
 from midstream.engine.feed import Feed
+from midstream.engine.guards import Observation
 from midstream.engine.preaggregation import PreAggregation
 from midstream.errors import SinkError
 from midstream.schemas import to_arrow
@@ -45,6 +47,10 @@ class Version:
     restored: Mapping[str, StepState] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     careful: bool = False
+    watched: Mapping[str, Guard] = field(default_factory=dict)
+    """Guards on steps, for the epoch that is about to run."""
+    observed: Mapping[str, Observation] = field(default_factory=dict)
+    """What those guards saw of the last epoch."""
     schemas: InputSchemas = field(default_factory=InputSchemas)
     preaggregation: PreAggregation = field(init=False)
 

@@ -98,6 +98,14 @@ class ChangeError(MidstreamError):
         )
 
     @classmethod
+    def bad_guard(cls, what: str) -> ChangeError:
+        return cls(
+            "BAD_GUARD",
+            f"The guard cannot watch: {what}.",
+            hint="give errors= (SQL, true for bad rows), check= (a function) or max_epoch_ms=, for at least 1 epoch.",
+        )
+
+    @classmethod
     def bad_ranges(cls, id: str, cause: object) -> ChangeError:
         return cls(
             "BAD_RANGES",
