@@ -97,10 +97,9 @@ def _inputs(step: Step) -> tuple[str, ...]:
 def moved_share(before: Sequence[HashRange], after: Sequence[HashRange]) -> float:
     """The share of the hash space that another partition owns afterwards.
 
-        >>> from midstream.state.compaction import CompactionPolicy
-    from midstream.state.hashspace import even_ranges
-        >>> moved_share(even_ranges(2), even_ranges(4))
-        0.75
+    >>> from midstream.state.hashspace import even_ranges
+    >>> moved_share(even_ranges(2), even_ranges(4))
+    0.75
     """
     stays = sum(
         max(0, min(old.end, new.end) - max(old.start, new.start)) for old, new in zip(before, after, strict=False)
