@@ -92,7 +92,7 @@ def differences(flow: ms.Pipeline, change: Change) -> tuple[set[str], set[str]]:
         (ChangeSet([Remove("clean"), Insert("clean", same, after="both")]), set(), set()),
         (Replace("clean", sql="SELECT * FROM input"), set(), set()),
     ],
-    ids=str,
+    ids=lambda value: ", ".join(sorted(value)) if isinstance(value, set) else str(value),
 )
 def test_who_reads_whom(flow: ms.Pipeline, change: Change, gone: set[str], come: set[str]) -> None:
     assert differences(flow, change) == (gone, come)

@@ -50,7 +50,7 @@ def undone(live: Live) -> Any:
         (Guard(check=raises), "raised ValueError.*test_guards.py.*cannot look"),
         (Guard(max_epoch_ms=0.1), "promised were 0 at most"),
     ],
-    ids=str,
+    ids=["no errors", "few errors", "a check", "a check that raises", "time"],
 )
 def test_a_broken_promise_undoes_the_change(live: Live, guard: Guard, expected: str) -> None:
     live.start(sums(live), ("a", 1))
