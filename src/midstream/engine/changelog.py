@@ -27,6 +27,8 @@ class Submission:
     undoes: int | None = None
     allow_state_loss: bool = False
     time_limit: float | None = None
+    promotes: str | None = None
+    """The shadow whose state it takes over. That lives with its driver, so no later one can carry it out."""
 
     @property
     def text(self) -> str:

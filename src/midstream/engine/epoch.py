@@ -34,6 +34,8 @@ from midstream.task.report import TaskReport
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from midstream.engine.shadow import ShadowRun
+
 _TRIES = 3
 
 
@@ -71,6 +73,7 @@ class EpochRunner:
     committed: Callable[[Manifest, EpochReport], None] = field(init=False)
     batch: DataFrame | None = field(default=None, init=False)
     """The rows of the last epoch, for trying changes on."""
+    shadow: ShadowRun | None = field(default=None, init=False)
     _phases: dict[str, float] = field(default_factory=dict)
     _arrow_batch_rows: int = ARROW_BATCH_ROWS
 
@@ -95,6 +98,9 @@ class EpochRunner:
         with self._phase("run"):
             version, before, reports = self._run(batch, epoch)
         reach("executed")
+        if self.shadow is not None:
+            with self._phase("shadow"):
+                self.shadow.run(batch, epoch, self.last, version, reports, self._phases["run"])
         with self._phase("commit"):
             manifest = self._manifest(version, epoch, before, reports)
             manifest_bytes = self.ledger.commit(manifest)
@@ -144,7 +150,7 @@ class EpochRunner:
         reports: Mapping[str, list[TaskReport]],
     ) -> Manifest:
         merged = self.compactor.apply(before)
-        steps = {id_: _with_writes(step, reports.get(id_, []), epoch) for id_, step in merged.items()}
+        steps = {id_: with_writes(step, reports.get(id_, []), epoch) for id_, step in merged.items()}
         sinks: dict[str, tuple[StagedFile, ...]] = {step.id: () for step in version.compiled.pipeline.sinks}
         for written in reports.values():
             for report in written:
@@ -237,7 +243,7 @@ def execute(
     raise AssertionError("unreachable")
 
 
-def _with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepState:
+def with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepState:
     """A step's tables with the deltas of an epoch."""
     tables = dict(step.tables)
     for name, table in step.tables.items():

@@ -20,7 +20,7 @@ from midstream.engine.failure import as_midstream_error
 from midstream.engine.limits import TimeLimit
 from midstream.engine.reports import ReportBox
 from midstream.engine.sources import sample
-from midstream.engine.version import TableName, Version
+from midstream.engine.version import Fork, TableName, Version
 from midstream.errors import ChangeError
 from midstream.graph.pipeline import Pipeline
 from midstream.schemas import differences, to_arrow
@@ -66,6 +66,7 @@ class Examined:
     compiled: Compiled
     conversions: Mapping[TableName, Conversion]
     verdict: Verdict
+    fork: Fork | None = None
 
 
 class Examiner:

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -51,9 +52,11 @@ from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import TimeLimit
 from midstream.engine.plans import add_plan, log_shape, record_plan
 from midstream.engine.portable import portable
+from midstream.engine.reports import ReportBox
+from midstream.engine.shadow import ShadowRun
 from midstream.engine.sources import load_source, rows_per_file
 from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
-from midstream.engine.version import Version, make_version
+from midstream.engine.version import Fork, Version, make_version
 from midstream.errors import ChangeError, MidstreamError
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.steps import SourceStep
@@ -126,6 +129,7 @@ class Modifier:
         self._limit: TimeLimit | None = None
         self.stopping: Callable[[], bool] = lambda: False
         self.hand_over: Callable[[], None] = lambda: None
+        self.shadowed: Callable[[], ShadowRun | None] = lambda: None
         self.running: Feed | None = None
         """What Spark's query reads. It changes hands between two epochs."""
         self.latest: Callable[[], Latest] = lambda: Latest(ledger.last(), None)
@@ -364,6 +368,8 @@ class Modifier:
         assert active.plan is not None
         assert active.epoch is not None
         try:
+            if self._log.submission(active.id).promotes:
+                raise ChangeError.shadow_ended("its driver has died")
             examined = self._examine(self._wish(active.id, self._log.submission(active.id)), dry_run=False)
             self._versions[active.plan] = self._version(active.plan, examined, self.current)
         except MidstreamError as error:
@@ -412,11 +418,34 @@ class Modifier:
         submission = self._log.submission(id_)
         with self._lock:
             wish = self._wish(id_, submission)
-        examined = self._examine(wish)
+        if submission.promotes:
+            examined = replace(self._examine(wish, dry_run=False), fork=self._fork(submission.promotes))
+        else:
+            examined = self._examine(wish)
         if examined.verdict.losses and not submission.allow_state_loss:
             raise ChangeError.state_lost(examined.verdict.losses)
         self._examined[id_] = examined
         return FoundValid(id_)
+
+    def _fork(self, name: str) -> Fork:
+        shadow = self.shadowed()
+        if shadow is None or shadow.name != name:
+            raise ChangeError.shadow_ended("it is gone")
+        return shadow.state_at
+
+    def shadow(self, change: Change) -> ShadowRun:
+        """Check a change and make a shadow of it, which is not running yet."""
+        with self._lock:
+            if (other := self.shadowed()) is not None and other.error is None:
+                raise ChangeError.shadow_runs(other.examined.wish.text)
+            change = self._complete(change)
+            wish = self._forward(change, DEFAULT_TIME_LIMIT)
+        if wish.hand_over:
+            raise ChangeError.no_shadow(wish.text)
+        pack(change)
+        examined = self._examine(wish)
+        box = ReportBox(self._spark.sparkContext)
+        return ShadowRun(examined, self.current, self._ledger, box, uuid.uuid4().hex)
 
     def _prepared(self, id_: int) -> Event:
         examined = self._examined.pop(id_)
@@ -444,6 +473,7 @@ class Modifier:
             conversions=examined.conversions,
             restored=examined.wish.restored,
             settings=examined.wish.settings,
+            fork=examined.fork,
         )
 
     def _examine(self, wish: Wish, dry_run: bool = True) -> Examined:

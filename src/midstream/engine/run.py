@@ -27,6 +27,7 @@ from midstream.engine.graphview import Graph, describe
 from midstream.engine.internals import JVM_GONE, HandOverError, QueryStoppedError, is_active
 from midstream.engine.modify import HistoryEntry, Latest, Modifier
 from midstream.engine.results import complete_result
+from midstream.engine.shadow import Shadow
 from midstream.engine.sparklog import SparkLog
 from midstream.errors import ChangeError, CheckpointError, EpochError, MidstreamError
 from midstream.state.collector import Collector
@@ -75,11 +76,12 @@ class Run:
         self._changed = threading.Condition()
         self._ended = False
         self._housekeeping = ThreadPoolExecutor(1, "midstream-housekeeping")
-        self._collector = Collector(ledger, retain_epochs)
+        self._collector = Collector(ledger, retain_epochs, self._pinned)
         self._runner.committed = self._committed
         self._modifier.latest = lambda: Latest(self._runner.last, self._runner.batch)
         self._modifier.stopping = lambda: self._stopping
         self._modifier.hand_over = self._hand_over
+        self._modifier.shadowed = lambda: self._runner.shadow
         try:
             self.query: StreamingQuery = self._start_query()
         except BaseException:
@@ -174,6 +176,29 @@ class Run:
         submitted = self._modifier.undo(id, allow_state_loss)
         return self._outcome_of(submitted, timeout) if wait else submitted
 
+    def shadow(self, change: Change) -> Shadow:
+        """Run a change beside the pipeline on the same epochs, on a fork of the state, and see how the results differ.
+
+        It begins with the next epoch, makes epochs about twice as long, and ends with the run.
+        """
+        shadow = self._modifier.shadow(change)
+        self._runner.shadow = shadow
+
+        def promote(wait: bool, timeout: float | None) -> Modification:
+            submission = Submission(change, allow_state_loss=True, promotes=shadow.name)
+            submitted = self._modifier.submit(submission)
+            return self._outcome_of(submitted, timeout) if wait else submitted
+
+        return Shadow(shadow.examined.verdict, shadow, lambda: self._runner.last, promote, self._end_shadow)
+
+    def _end_shadow(self) -> None:
+        with self._epoch_running:
+            self._runner.shadow = None
+
+    def _pinned(self) -> set[str]:
+        shadow = self._runner.shadow
+        return shadow.pinned() if shadow is not None else set()
+
     def cancel(self, id: int) -> Modification:
         """Drop a change that is not being applied yet; gives it as it then is."""
         return self._modifier.cancel(id)
@@ -251,6 +276,8 @@ class Run:
     def _committed(self, manifest: Manifest, report: EpochReport) -> None:
         before = [earlier.duration_ms for earlier in self.epochs(20)]
         self._modifier.observe(report, median(before) if before else None)
+        if self._modifier.current.fork is not None:
+            self._runner.shadow = None  # it has become the plan
         self._reports.append(report)
         for callback in self._callbacks:
             callback(report)

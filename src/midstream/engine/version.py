@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from midstream.changes.change import Guard
 from midstream.changes.settings import Settings
@@ -13,7 +13,7 @@ from midstream.engine.dataflow import InputSchemas
 from midstream.engine.feed import Feed
 from midstream.engine.guards import Observation
 from midstream.engine.preaggregation import PreAggregation
-from midstream.errors import SinkError
+from midstream.errors import ChangeError, SinkError
 from midstream.schemas import to_arrow
 from midstream.sinks.base import Sink, SinkContext
 from midstream.state.compaction import CompactionPolicy
@@ -26,8 +26,11 @@ from midstream.task.staging import StageTarget
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TableName = tuple[str, str]
+TableName: TypeAlias = tuple[str, str]
 """A table of state: the step that keeps it, and its name there."""
+
+Fork: TypeAlias = Callable[[int], Mapping[str, StepState] | None]
+"""State that has been built beside the stream, up to an epoch; None when it is not there."""
 
 
 @dataclass
@@ -46,6 +49,7 @@ class Version:
     conversions: Mapping[TableName, Conversion] = field(default_factory=dict)
     restored: Mapping[str, StepState] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
+    fork: Fork | None = None
     careful: bool = False
     watched: Mapping[str, Guard] = field(default_factory=dict)
     """Guards on steps, for the epoch that is about to run."""
@@ -68,6 +72,11 @@ class Version:
     def state_after(self, last: Manifest) -> dict[str, StepState]:
         """State as an epoch of this version finds it, with empty tables where there is none yet. Nothing is moved or
         rewritten: ranges are new cuts through the same segments, and rows are converted when they are read."""
+        if self.fork is not None and last.plan != self.number:
+            forked = self.fork(last.epoch)
+            if forked is None:
+                raise ChangeError.shadow_ended(f"it has not seen epoch {last.epoch}")
+            return dict(forked)
         steps: dict[str, StepState] = {}
         for id_, keyed in self.compiled.keyed.items():
             known = last.steps.get(id_) or self.restored.get(id_)
@@ -96,6 +105,7 @@ def make_version(
     conversions: Mapping[TableName, Conversion] | None = None,
     restored: Mapping[str, StepState] | None = None,
     settings: Settings | None = None,
+    fork: Fork | None = None,
 ) -> Version:
     """Everything a version needs, its sinks prepared; those that are the same as before stay as they are."""
     last = ledger.last().epoch
@@ -109,7 +119,9 @@ def make_version(
             _prepare(sink.step.sink, context, ledger)
         contexts[id_] = context
         targets[id_] = StageTarget(id_, staging, schema, sink.step.sink.stage_options)
-    return Version(number, compiled, feed, targets, contexts, conversions or {}, restored or {}, settings or Settings())
+    return Version(
+        number, compiled, feed, targets, contexts, conversions or {}, restored or {}, settings or Settings(), fork
+    )
 
 
 def _is_as_before(before: Version, id_: str, sink: Sink, context: SinkContext) -> bool:

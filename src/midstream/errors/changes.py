@@ -106,6 +106,22 @@ class ChangeError(MidstreamError):
         )
 
     @classmethod
+    def shadow_ended(cls, why: str) -> ChangeError:
+        return cls("SHADOW_ENDED", f"The shadow cannot be promoted: {why}.", hint="start it again with run.shadow(…).")
+
+    @classmethod
+    def shadow_runs(cls, text: str) -> ChangeError:
+        return cls("SHADOW_RUNS", f"There is a shadow already: {text}.", hint="promote() or discard() that one first.")
+
+    @classmethod
+    def no_shadow(cls, text: str) -> ChangeError:
+        return cls(
+            "CANNOT_BE_SHADOWED",
+            f"Cannot shadow '{text}': it reads other sources than the pipeline does.",
+            hint="apply it; the first epoch that fails is rolled back.",
+        )
+
+    @classmethod
     def bad_ranges(cls, id: str, cause: object) -> ChangeError:
         return cls(
             "BAD_RANGES",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -31,6 +31,8 @@ class Collector:
 
     ledger: Ledger
     retain: int
+    pinned: Callable[[], set[str]] = set
+    """Files that no manifest names and that must stay nevertheless."""
     _needed: dict[int, set[str]] = field(default_factory=dict)
 
     def recover(self, in_flight: Iterable[str] = ()) -> None:
@@ -48,7 +50,7 @@ class Collector:
         removed = self._clear_staging(manifest.epoch)
         if expired:
             freed: set[str] = set().union(*(self._needed.pop(epoch) for epoch in expired))
-            for needed in self._needed.values():
+            for needed in (*self._needed.values(), self.pinned()):
                 freed -= needed
             # Manifests go first: a manifest never names a file that is not there.
             self.ledger.store.delete([manifest_path(epoch) for epoch in expired])
@@ -66,7 +68,7 @@ class Collector:
 
     def _sweep(self, last: int, in_flight: Iterable[str]) -> int:
         """Remove orphans: files of committed epochs no manifest names. Those of later epochs may be being written."""
-        needed = set().union(*self._needed.values())
+        needed = self.pinned().union(*self._needed.values())
         jobs = set(in_flight)
         orphans = [
             item.path
