@@ -55,6 +55,7 @@ class Wish:
     back: bool = False
     settings: Settings = field(default_factory=Settings)
     hand_over: bool = False
+    may_lose: bool = False
     time_limit: float = 60.0
 
 
@@ -97,7 +98,7 @@ class Examiner:
             id_: StageTarget(id_, self._ledger.store, to_arrow(sink.schema), StageOptions(files=False))
             for id_, sink in compiled.sinks.items()
         }
-        version = Version(0, compiled, current.feed, targets, {}, conversions, wish.restored)
+        version = Version(0, compiled, current.feed, targets, {}, conversions, wish.restored, may_lose=True)
         steps = tuple(
             compare(
                 current.compiled.pipeline,

@@ -7,17 +7,15 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JNetworkError
 
 from midstream.changes.change import Change, Guard, Replace, single_changes
-from midstream.changes.edit import changed
-from midstream.changes.settings import Settings
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.machine import Coordinator
 from midstream.coordinator.messages import (
@@ -42,7 +40,7 @@ from midstream.coordinator.messages import (
 from midstream.coordinator.modification import Modification, Phase
 from midstream.engine.changelog import ChangeLog, Submission
 from midstream.engine.code import pack
-from midstream.engine.compile import Compiled, compile_pipeline
+from midstream.engine.compile import compile_pipeline
 from midstream.engine.epochs import EpochReport
 from midstream.engine.examine import Examined, Examiner, Wish
 from midstream.engine.failure import as_midstream_error
@@ -51,36 +49,22 @@ from midstream.engine.guards import broken_promise
 from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import TimeLimit
 from midstream.engine.plans import add_plan, log_shape, record_plan
-from midstream.engine.portable import portable
 from midstream.engine.reports import ReportBox
 from midstream.engine.shadow import ShadowRun
-from midstream.engine.sources import load_source, rows_per_file
 from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
 from midstream.engine.version import Fork, Version, make_version
+from midstream.engine.wishes import DEFAULT_TIME_LIMIT, Latest, Program, Wishes
 from midstream.errors import ChangeError, MidstreamError
-from midstream.graph.pipeline import Pipeline
-from midstream.graph.steps import SourceStep
 from midstream.state.ledger import Ledger
-from midstream.state.manifest import Manifest, StepState
+from midstream.state.manifest import Manifest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _logger = logging.getLogger(__name__)
 
-DEFAULT_TIME_LIMIT = 60.0
 _FIRST_GUESS_MS = 150.0
 """Expected pause before any change has been seen: planning the new DataFrames once."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """The pipeline as the user's program has it, before any change."""
-
-    pipeline: Pipeline
-    sources: Mapping[SourceStep, DataFrame]
-    compiled: Compiled
-    trigger: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -95,14 +79,6 @@ class HistoryEntry:
         at = f" at epoch {m.epoch}" if m.epoch is not None else ""
         took = f" in {m.seconds['total']:.1f} s" if "total" in m.seconds else ""
         return f"{m.id}: {self.text}: {m.phase}{at}{took}{f': {m.reason}' if m.reason else ''}"
-
-
-@dataclass(frozen=True)
-class Latest:
-    """How far the stream is: its last commit, and the rows of that epoch when this driver ran it."""
-
-    manifest: Manifest
-    batch: DataFrame | None
 
 
 class Modifier:
@@ -125,7 +101,6 @@ class Modifier:
         self._examined: dict[int, Examined] = {}
         self._versions: dict[int, Version] = {}
         self._pauses: list[float] = []
-        self._loaded: dict[SourceStep, DataFrame] = dict(program.sources)
         self._limit: TimeLimit | None = None
         self.stopping: Callable[[], bool] = lambda: False
         self.hand_over: Callable[[], None] = lambda: None
@@ -243,7 +218,7 @@ class Modifier:
     def plan(self, change: Change) -> Verdict:
         """Find out what a change would do."""
         with self._lock:
-            wish = self._forward(self._complete(change), DEFAULT_TIME_LIMIT)
+            wish = self._wishes.forward(self._complete(change), self.current)
         return self._examine(wish).verdict
 
     def submit(self, submission: Submission, reason: str | None = None) -> Modification:
@@ -254,12 +229,6 @@ class Modifier:
             id_ = self._log.submit(submission)
             self._tell(Submitted(id_, submission.undoes, reason))
             return self._machine.modifications[id_]
-
-    def _complete(self, change: Change) -> Change:
-        """A change with all it needs to be carried out again by any later driver."""
-        batch = self.latest().batch
-        sources = [source.id for source in self.current.compiled.pipeline.sources]
-        return portable(change, self._spark, lambda: rows_per_file(batch, sources) if batch is not None else {})
 
     def undo(self, id_: int | None, allow_state_loss: bool) -> Modification:
         with self._lock:
@@ -318,18 +287,18 @@ class Modifier:
     def _load(self, drop_live: bool) -> None:
         """Where an earlier driver has left off: which changes the pipeline has, and which was just being applied."""
         self._log = ChangeLog(self._ledger)
+        self._wishes = Wishes(self._program, self._log, self._ledger, self._spark, self._retain)
         last = self._ledger.last()
         self._machine, instructions = Coordinator.restored(self._log.records(), last.plan, time.time())
         if drop_live:
             instructions = [i for i in instructions if isinstance(i, Record)] + self._machine.leave_out(time.time())
-        pipeline, compiled = self._pipeline(self._machine.live), self._program.compiled
-        settings = self._settings(self._machine.live)
-        frames = self._frames(pipeline, settings)
+        pipeline, compiled = self._wishes.pipeline(self._machine.live), self._program.compiled
+        settings = self._wishes.settings(self._machine.live)
         if pipeline is not self._program.pipeline:
-            compiled = compile_pipeline(pipeline, frames, self._spark)
+            compiled = compile_pipeline(pipeline, self._wishes.frames(pipeline, settings), self._spark)
         folder = self.shape_of(last.plan).folder if last.epoch >= 0 else DEFAULT_FOLDER
         number = self._machine.plan = record_plan(self._ledger, compiled, last, self._machine.live, folder)
-        feed = Feed(frames, self._trigger(settings), folder)
+        feed = self._wishes.feed(pipeline, settings, folder)
         version = make_version(number, compiled, feed, self._ledger, self._spark, settings=settings)
         self._versions = {number: version}
         active = self._machine.active
@@ -342,27 +311,6 @@ class Modifier:
         known = self._versions.get(plan)
         return known.feed.shape if known else log_shape(self._ledger, plan)
 
-    def _frames(self, pipeline: Pipeline, settings: Settings) -> dict[str, DataFrame]:
-        """The streaming DataFrames of all sources, each loaded once, unless it must read with a cap."""
-        if settings.rows_per_epoch is not None:
-            return {source.id: load_source(source, self._spark, settings) for source in pipeline.sources}
-        for source in pipeline.sources:
-            if source not in self._loaded:
-                self._loaded[source] = load_source(source, self._spark)
-        return {source.id: self._loaded[source] for source in pipeline.sources}
-
-    def _settings(self, live: Sequence[int]) -> Settings:
-        settings = Settings()
-        for id_ in live:
-            change = self._log.submission(id_).change
-            settings = settings.after(change) if change is not None else settings
-        return settings
-
-    def _trigger(self, settings: Settings) -> Mapping[str, Any]:
-        if settings.trigger_seconds is None:
-            return self._program.trigger
-        return {"processingTime": f"{round(settings.trigger_seconds * 1000)} milliseconds"}
-
     def _load_applying(self, active: Modification) -> None:
         """A driver has died in the first epoch of a change: that epoch gets the version it had."""
         assert active.plan is not None
@@ -370,7 +318,7 @@ class Modifier:
         try:
             if self._log.submission(active.id).promotes:
                 raise ChangeError.shadow_ended("its driver has died")
-            examined = self._examine(self._wish(active.id, self._log.submission(active.id)), dry_run=False)
+            examined = self._examine(self._wish(active.id), dry_run=False)
             self._versions[active.plan] = self._version(active.plan, examined, self.current)
         except MidstreamError as error:
             self._tell(EpochFailed(active.epoch, str(error)))
@@ -417,7 +365,7 @@ class Modifier:
     def _validated(self, id_: int) -> Event:
         submission = self._log.submission(id_)
         with self._lock:
-            wish = self._wish(id_, submission)
+            wish = self._wish(id_)
         if submission.promotes:
             examined = replace(self._examine(wish, dry_run=False), fork=self._fork(submission.promotes))
         else:
@@ -439,7 +387,7 @@ class Modifier:
             if (other := self.shadowed()) is not None and other.error is None:
                 raise ChangeError.shadow_runs(other.examined.wish.text)
             change = self._complete(change)
-            wish = self._forward(change, DEFAULT_TIME_LIMIT)
+            wish = self._wishes.forward(change, self.current)
         if wish.hand_over:
             raise ChangeError.no_shadow(wish.text)
         pack(change)
@@ -461,8 +409,7 @@ class Modifier:
         feed = before.feed
         if examined.wish.hand_over:
             folder = log_shape(self._ledger, number).folder
-            settings = examined.wish.settings
-            feed = Feed(self._frames(examined.wish.pipeline, settings), self._trigger(settings), folder)
+            feed = self._wishes.feed(examined.wish.pipeline, examined.wish.settings, folder)
         return make_version(
             number,
             examined.compiled,
@@ -474,74 +421,20 @@ class Modifier:
             restored=examined.wish.restored,
             settings=examined.wish.settings,
             fork=examined.fork,
+            may_lose=examined.wish.may_lose,
         )
 
     def _examine(self, wish: Wish, dry_run: bool = True) -> Examined:
         latest = self.latest()
         pause = median(self._pauses) if self._pauses else _FIRST_GUESS_MS
         batch = latest.batch if dry_run else None
-        frames = self._frames(wish.pipeline, wish.settings)
+        frames = self._wishes.frames(wish.pipeline, wish.settings)
         return self._examiner.examine(wish, self.current, frames, latest.manifest, batch, pause)
 
-    def _wish(self, id_: int, submission: Submission) -> Wish:
-        limit = submission.time_limit or DEFAULT_TIME_LIMIT
-        if submission.change is not None:
-            return self._forward(submission.change, limit)
-        assert submission.undoes is not None
-        undone = self._log.submission(submission.undoes)
-        pipeline = self._pipeline(self._machine.live_after(id_))
-        replaced = [c for c in single_changes(undone.change) if isinstance(c, Replace)] if undone.change else []
-        renames = {c.step: {new: old for old, new in c.rename.items()} for c in replaced if c.rename}
-        applied = self._machine.modifications[submission.undoes].epoch
-        restored = self._state_before(applied, pipeline) if applied is not None else {}
-        return Wish(
-            text=f"undo {undone.text}",
-            pipeline=pipeline,
-            renames=renames,
-            restored=restored,
-            back=True,
-            settings=(settings := self._settings(self._machine.live_after(id_))),
-            hand_over=self._needs_hand_over(pipeline, settings),
-            time_limit=limit,
-        )
+    def _wish(self, id_: int) -> Wish:
+        submission = self._log.submission(id_)
+        wish = self._wishes.of(id_, submission, self._machine, self.current, self.latest().manifest)
+        return replace(wish, may_lose=submission.allow_state_loss)
 
-    def _forward(self, change: Change, limit: float) -> Wish:
-        replaced = [c for c in single_changes(change) if isinstance(c, Replace)]
-        pipeline = changed(self.current.compiled.pipeline, change)
-        settings = self.current.settings.after(change)
-        if settings.trigger_seconds is not None and self.current.feed.ends_by_itself:
-            raise ChangeError.ends_by_itself()
-        return Wish(
-            text=str(change),
-            pipeline=pipeline,
-            settings=settings,
-            hand_over=self._needs_hand_over(pipeline, settings),
-            renames={c.step: c.rename for c in replaced if c.rename},
-            codes={c.step: pack(c.convert) for c in replaced if c.convert is not None},
-            time_limit=limit,
-        )
-
-    def _needs_hand_over(self, pipeline: Pipeline, settings: Settings) -> bool:
-        """Whether Spark needs a new query for it: a query reads the sources it was started with, as told then."""
-        same = set(pipeline.sources) == set(self.current.compiled.pipeline.sources)
-        return not same or not settings.feeds_alike(self.current.settings)
-
-    def _pipeline(self, live: Sequence[int]) -> Pipeline:
-        """The program with changes on top."""
-        pipeline = self._program.pipeline
-        for id_ in live:
-            submission = self._log.submission(id_)
-            assert submission.change is not None
-            try:
-                pipeline = changed(pipeline, submission.change)
-            except MidstreamError as cause:
-                raise ChangeError.live_change_does_not_fit(id_, submission.text, cause) from cause
-        return pipeline
-
-    def _state_before(self, epoch: int, pipeline: Pipeline) -> dict[str, StepState]:
-        """State of steps that were taken out by a change, as it was then, unless its files are about to go."""
-        last = self.latest().manifest
-        if epoch - 1 < last.epoch - self._retain // 2 or epoch - 1 not in self._ledger.epochs():
-            return {}
-        then = self._ledger.read(epoch - 1).steps
-        return {s.id: then[s.id] for s in pipeline.keyed if s.id in then and s.id not in last.steps}
+    def _complete(self, change: Change) -> Change:
+        return self._wishes.complete(change, self.current, self.latest().batch)

@@ -25,10 +25,11 @@ from midstream.engine.failure import as_midstream_error
 from midstream.engine.feed import Feed
 from midstream.engine.graphview import Graph, describe
 from midstream.engine.internals import JVM_GONE, HandOverError, QueryStoppedError, is_active
-from midstream.engine.modify import HistoryEntry, Latest, Modifier
+from midstream.engine.modify import HistoryEntry, Modifier
 from midstream.engine.results import complete_result
 from midstream.engine.shadow import Shadow
 from midstream.engine.sparklog import SparkLog
+from midstream.engine.wishes import Latest
 from midstream.errors import ChangeError, CheckpointError, EpochError, MidstreamError
 from midstream.state.collector import Collector
 from midstream.state.ledger import Ledger

@@ -95,7 +95,7 @@ class ShadowRun:
             for id_, sink in compiled.sinks.items()
         }
         conversions, restored = self.examined.conversions, self.examined.wish.restored
-        self._version = Version(0, compiled, self.base.feed, targets, {}, conversions, restored)
+        self._version = Version(0, compiled, self.base.feed, targets, {}, conversions, restored, may_lose=True)
 
     def run(
         self,

@@ -13,10 +13,11 @@ from midstream.engine.compile import compile_pipeline
 from midstream.engine.epoch import EpochRunner
 from midstream.engine.feed import Feed
 from midstream.engine.internals import EPOCH_CONF, SessionConf
-from midstream.engine.modify import Modifier, Program
+from midstream.engine.modify import Modifier
 from midstream.engine.reports import ReportBox
 from midstream.engine.run import QueryMaker, Run
 from midstream.engine.sources import load_source, tagged_union
+from midstream.engine.wishes import Program
 from midstream.errors import EpochError, MidstreamError
 from midstream.state.compactor import Compactor
 from midstream.state.ledger import Ledger

@@ -50,6 +50,7 @@ class Version:
     restored: Mapping[str, StepState] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     fork: Fork | None = None
+    may_lose: bool = False
     careful: bool = False
     watched: Mapping[str, Guard] = field(default_factory=dict)
     """Guards on steps, for the epoch that is about to run."""
@@ -88,7 +89,10 @@ class Version:
                 if table is not None and conversion is not None:
                     table = replace(table, spec=spec, conversions=(*table.conversions, conversion))
                 elif table is not None and table.spec.schema != spec.schema:
-                    table = None  # was found to be lost, and may go
+                    if table.rows and not self.may_lose:
+                        # It was empty when the change was checked, and has got rows since.
+                        raise ChangeError.state_lost([f"the table '{spec.name}' of '{id_}' has another schema"])
+                    table = None
                 tables[spec.name] = table or TableState(spec)
             steps[id_] = StepState(self.ranges(id_), tables)
         return steps
@@ -106,6 +110,7 @@ def make_version(
     restored: Mapping[str, StepState] | None = None,
     settings: Settings | None = None,
     fork: Fork | None = None,
+    may_lose: bool = False,
 ) -> Version:
     """Everything a version needs, its sinks prepared; those that are the same as before stay as they are."""
     last = ledger.last().epoch
@@ -120,7 +125,16 @@ def make_version(
         contexts[id_] = context
         targets[id_] = StageTarget(id_, staging, schema, sink.step.sink.stage_options)
     return Version(
-        number, compiled, feed, targets, contexts, conversions or {}, restored or {}, settings or Settings(), fork
+        number=number,
+        compiled=compiled,
+        feed=feed,
+        targets=targets,
+        contexts=contexts,
+        conversions=conversions or {},
+        restored=restored or {},
+        settings=settings or Settings(),
+        fork=fork,
+        may_lose=may_lose,
     )
 
 

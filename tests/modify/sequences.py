@@ -1,0 +1,200 @@
+"""Random sequences of changes on a live pipeline, and the oracle that knows from which epoch each plan held.
+
+The oracle is told by the history alone which change was applied in which epoch, and computes from the input files what
+state and output must then be.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+
+import midstream as ms
+from midstream.coordinator.modification import Phase
+from midstream.engine.modify import HistoryEntry
+from tests.engine.harness import Inbox
+
+KEYS = 40
+ROWS = 60
+SPEC = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the pipeline does with rows, as far as results show it."""
+
+    factor: int = 1
+    plus: int = 0
+    odd_only: bool = False
+    with_max: bool = False
+    raw: bool = False
+
+    def rows(self, rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
+        cleaned = [(k, v * self.factor + self.plus) for k, v in rows]
+        return [(k, v) for k, v in cleaned if v % 2] if self.odd_only else cleaned
+
+
+def linear(factor: int, plus: int) -> Any:
+    def clean(df: DataFrame) -> DataFrame:
+        return df.selectExpr("k", f"v * {factor} + {plus} AS v")
+
+    return clean
+
+
+def evil(marker: str) -> Any:
+    """Passes once, for the dry run, and never again."""
+
+    def clean(df: DataFrame) -> DataFrame:
+        def run(batches: Any) -> Any:
+            from pathlib import Path
+
+            for batch in batches:
+                if Path(marker).exists():
+                    raise ValueError("evil")
+                yield batch
+            Path(marker).touch()
+
+        return df.mapInArrow(run, "k string, v bigint")
+
+    return clean
+
+
+def pipeline(root: Path) -> ms.Pipeline:
+    stream = inbox(root).source().transform("clean", linear(1, 0))
+    sums = stream.key_by("k").aggregate("sums", n="count(*)", s="sum(v)", parallelism=2)
+    return sums.sink("out", ms.sinks.parquet(root / "out"))
+
+
+def inbox(root: Path) -> Inbox:
+    return Inbox(root / "in", "k string, v bigint")
+
+
+def rows_of(epoch: int) -> list[tuple[str, int]]:
+    chance = random.Random(epoch)
+    return [(f"k{chance.randrange(KEYS)}", chance.randrange(1000)) for _ in range(ROWS)]
+
+
+def random_specs(seed: int, length: int) -> list[SPEC]:
+    """Changes that nearly always make sense, in an order that nearly never does."""
+    chance = random.Random(seed)
+    kinds = ["linear", "linear", "rescale", "rescale", "odd", "max", "raw", "undo", "undo", "evil", "bad", "tune"]
+    specs: list[SPEC] = []
+    for number in range(length):
+        kind = chance.choice(kinds)
+        match kind:
+            case "linear":
+                specs.append((kind, chance.randrange(1, 5), chance.randrange(-3, 4)))
+            case "rescale":
+                specs.append((kind, chance.randrange(1, 6)))
+            case "odd" | "max" | "raw":
+                specs.append((kind, chance.random() < 0.5))
+            case _:
+                specs.append((kind, number))
+    return specs
+
+
+def change_of(spec: SPEC, root: Path) -> Any:
+    """The change a spec stands for; None for an undo."""
+    match spec:
+        case ("linear", factor, plus):
+            return ms.Replace("clean", linear(factor, plus))
+        case ("rescale", partitions):
+            return ms.Rescale("sums", partitions)
+        case ("odd", True):
+            return ms.Insert("odd", sql="SELECT * FROM input WHERE v % 2 != 0", before="sums")
+        case ("odd", False):
+            return ms.Remove("odd")
+        case ("max", True):
+            return ms.Replace("sums", aggregate={"n": "count(*)", "s": "sum(v)", "m": "max(v)"})
+        case ("max", False):
+            return ms.Replace("sums", aggregate={"n": "count(*)", "s": "sum(v)"})
+        case ("raw", True):
+            return ms.Insert("raw", sink=ms.sinks.parquet(root / "raw"), after="clean")
+        case ("raw", False):
+            return ms.Remove("raw")
+        case ("evil", number):
+            return ms.Replace("clean", evil(str(root / f"evil-{number}")))
+        case ("bad", _):
+            return ms.Replace("clean", sql="SELECT nothing FROM input")
+        case ("tune", number):
+            return ms.Tune(arrow_batch_rows=10 + number)
+        case _:
+            return None
+
+
+def applied_to(model: Model, spec: SPEC) -> Model:
+    match spec:
+        case ("linear", factor, plus):
+            return replace(model, factor=factor, plus=plus)
+        case ("odd", on):
+            return replace(model, odd_only=on)
+        case ("max", on):
+            return replace(model, with_max=on)
+        case ("raw", on):
+            return replace(model, raw=on)
+        case _:
+            return model
+
+
+def models(specs: list[SPEC], history: list[HistoryEntry], epochs: int) -> Iterator[Model]:
+    """The model that held in each epoch, told by the history alone."""
+    at: dict[int, list[int]] = {}
+    for entry in history:
+        modification = entry.modification
+        if modification.phase in (Phase.APPLIED, Phase.UNDONE):
+            assert modification.epoch is not None
+            at.setdefault(modification.epoch, []).append(modification.id)
+    undoes = {entry.modification.id: entry.modification.undoes for entry in history}
+    live: list[int] = []
+    for epoch in range(epochs):
+        for id_ in at.get(epoch, []):
+            live = [i for i in live if i != undoes[id_]] if undoes[id_] is not None else [*live, id_]
+        model = Model()
+        for id_ in live:
+            model = applied_to(model, specs[id_ - 1])
+        yield model
+
+
+def check(
+    root: Path, specs: list[SPEC], history: list[HistoryEntry], epochs: int, result: list[dict[str, Any]]
+) -> None:
+    """Compare state and every epoch of every sink with what they must be."""
+    state: dict[str, list[int]] = {}
+    highest: dict[str, int] = {}
+    for epoch, model in enumerate(models(specs, history, epochs)):
+        rows = model.rows(rows_of(epoch))
+        if not model.with_max:
+            highest = {}
+        for key, value in rows:
+            counted = state.setdefault(key, [0, 0])
+            counted[0] += 1
+            counted[1] += value
+            highest[key] = max(highest.get(key, value), value)
+        expected = [
+            {"k": key, "n": state[key][0], "s": state[key][1], **({"m": highest[key]} if model.with_max else {})}
+            for key in sorted({key for key, _ in rows})
+        ]
+        if not model.with_max:
+            highest = {}
+        assert written(root / "out", epoch) == expected, f"output of epoch {epoch}"
+        raw = sorted(({"k": k, "v": v} for k, v in model_raw(model, epoch)), key=str) if model.raw else []
+        assert sorted(written(root / "raw", epoch), key=str) == raw, f"raw rows of epoch {epoch}"
+    found = {row["k"]: [row["n"], row["s"]] for row in result}
+    assert found == state
+
+
+def model_raw(model: Model, epoch: int) -> list[tuple[str, int]]:
+    """The branch hangs on `clean`, before the filter."""
+    return replace(model, odd_only=False).rows(rows_of(epoch))
+
+
+def written(directory: Path, epoch: int) -> list[dict[str, Any]]:
+    files = sorted((directory / f"epoch={epoch}").glob("*.parquet"))
+    rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
+    return sorted(rows, key=lambda row: str(row["k"]))

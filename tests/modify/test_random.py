@@ -1,0 +1,87 @@
+"""Random changes on a live pipeline, with and without `kill -9`: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.modify.changer import work_through
+from tests.modify.sequences import check, inbox, pipeline, random_specs, rows_of
+from tests.recovery.processes import run_module
+
+LENGTH = 6
+
+
+def one_sequence(spark: SparkSession, root: Path, seed: int) -> list[str]:
+    specs = random_specs(seed, LENGTH)
+    inbox(root).add(*rows_of(0))
+    run = pipeline(root).start(spark, str(root / "chk"))
+    try:
+        work_through(run, root, specs, random.Random(seed))
+        check(root, specs, run.history(), run.last_epoch + 1, run.read_result("sums").to_pylist())
+        return [str(entry.modification.phase) for entry in run.history()]
+    finally:
+        run.stop()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_changes(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    one_sequence(spark, tmp_path, seed)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_two_hundred_random_sequences(spark: SparkSession, tmp_path: Path) -> None:
+    phases: list[str] = []
+    for seed in range(1000, 1200):
+        root = tmp_path / str(seed)
+        root.mkdir()
+        phases += one_sequence(spark, root, seed)
+        print(f"sequence {seed}: {phases[-LENGTH:]}", flush=True)
+    told = {phase: phases.count(phase) for phase in sorted(set(phases))}
+    print(told)
+    assert told["applied"] > 300
+    assert {"applied", "undone", "rejected", "rolled_back"} <= set(told)
+
+
+def killed_again_and_again(root: Path, seed: int, length: int, kills: int) -> dict[str, object]:
+    """Kill the driver at random instants while changes are under way; each start goes on with the script."""
+    chance = random.Random(seed)
+    inbox(root).add(*rows_of(0))
+    arguments = [str(root), str(seed), str(length)]
+    for number in range(kills):
+        process = run_module("tests.modify.changer", *arguments, log=root / f"{number}.log")
+        before = len(list((root / "chk" / "journal").glob("*.json")))
+        deadline = time.monotonic() + 120
+        while len(list((root / "chk" / "journal").glob("*.json"))) < before + chance.randint(1, 8):
+            if not process.alive or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.5))
+        process.kill_all()
+        if (root / "result.json").exists():
+            break
+    process = run_module("tests.modify.changer", *arguments, log=root / "last.log")
+    assert process.wait(400) == 0, process.tail()
+    result: dict[str, object] = json.loads((root / "result.json").read_text())
+    return result
+
+
+@pytest.mark.timeout(900)
+def test_random_changes_with_kills(tmp_path: Path) -> None:
+    result = killed_again_and_again(tmp_path, seed=7, length=8, kills=2)
+    assert len(result["phases"]) == 8  # type: ignore[arg-type]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(10))
+def test_many_random_changes_with_many_kills(tmp_path: Path, seed: int) -> None:
+    result = killed_again_and_again(tmp_path, seed=100 + seed, length=25, kills=8)
+    print(result)
+    assert len(result["phases"]) == 25  # type: ignore[arg-type]
