@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from midstream.bench import change as change_bench
 from midstream.bench import floor as floor_bench
 from midstream.bench import growth as growth_bench
 from midstream.bench import keycount as keycount_bench
@@ -129,6 +130,27 @@ def growth(
     options = growth_bench.GrowthOptions(_sizes(keys), rows_per_epoch, rounds)
     chosen = growth_bench.QUICK if quick else options
     _run(lambda place: growth_bench.growth(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def change(
+    keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 4_000_000,
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 200_000,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each change is made.")] = 3,
+    overhead_rounds: Annotated[int, typer.Option(min=1, help="Turns with the coordinator on and off.")] = 4,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "10g",
+) -> None:
+    """Changes to a running pipeline, against stopping and starting a native one.
+
+    Example: midstream bench change --repeats 5 --check
+    """
+    options = change_bench.ChangeOptions(keys, rows_per_epoch, repeats, overhead_rounds)
+    chosen = change_bench.QUICK if quick else options
+    _run(lambda place: change_bench.change(chosen, place), json, check, dir, driver_memory)
 
 
 def _run(

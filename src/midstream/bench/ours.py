@@ -37,6 +37,7 @@ class Midstream:
     count: Callable[[ms.KeyedStream], ms.Stream] = by_aggregate
     name: str = "midstream"
     conf: Mapping[str, str] = field(default_factory=dict)
+    changeable: bool = True
 
     def start(
         self, spark: SparkSession, workload: Workload, directory: Path, *, rows_per_epoch: int, once: bool
@@ -44,37 +45,38 @@ class Midstream:
         values = ms.source("values", lambda spark: workload.stream(spark, rows_per_epoch))
         flow = self.count(values.transform("keys", workload.with_key).key_by("key")).sink("out", ms.sinks.noop())
         trigger = {"availableNow": True} if once else None
-        run = flow.start(spark, checkpoint=str(directory / "checkpoint"), trigger=trigger)
+        checkpoint = str(directory / "checkpoint")
+        run = flow.start(spark, checkpoint=checkpoint, trigger=trigger, changeable=self.changeable)
         return MidstreamRunning(self.name, run, rows_per_epoch)
 
 
 class MidstreamRunning:
     def __init__(self, name: str, run: Run, rows_per_epoch: int) -> None:
         self.name = name
-        self._run = run
+        self.run = run
         self._rows_per_epoch = rows_per_epoch
         self.progress = QueryProgress(run.query)
 
     def failure(self) -> BaseException | None:
-        if self._run.status in ("starting", "running"):
+        if self.run.status in ("starting", "running"):
             return None
-        return self._run.exception or ms.MidstreamError("QUERY_ENDED", f"The run is {self._run.status}.")
+        return self.run.exception or ms.MidstreamError("QUERY_ENDED", f"The run is {self.run.status}.")
 
     def wait(self) -> None:
-        self._run.await_termination(None)
-        if self._run.exception is not None:
-            raise self._run.exception
+        self.run.await_termination(None)
+        if self.run.exception is not None:
+            raise self.run.exception
 
     def stop(self) -> None:
-        self._run.stop()
+        self.run.stop()
 
     def state_size(self) -> StateSize:
-        last = self._run.epochs()[-1]
+        last = self.run.epochs()[-1]
         return StateSize(last.state_rows, last.state_bytes)
 
     def rows_committed(self) -> int:
-        return self.progress.rows_until(self._run.epochs()[-1].epoch, self._rows_per_epoch)
+        return self.progress.rows_until(self.run.epochs()[-1].epoch, self._rows_per_epoch)
 
     def counts(self) -> pa.Table:
         # The state of an aggregate goes by the SQL of what is kept, here count(1).
-        return self._run.read_state("counts").rename_columns(["key", "n"])
+        return self.run.read_state("counts").rename_columns(["key", "n"])

@@ -11,6 +11,24 @@ from midstream.bench.machine import Machine
 
 
 @dataclass(frozen=True)
+class ChangeFigures:
+    """A change made to a running query, the median of its repetitions.
+
+    `outage_ms` is how much longer than usual nothing was committed: the gap between two commits less the usual one.
+    """
+
+    repeated: int
+    submit_ms: float | None
+    wait_ms: float | None
+    perform_ms: float | None
+    total_ms: float
+    epoch_before_ms: float
+    epoch_at_ms: float
+    epoch_after_ms: float
+    outage_ms: float
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What one contender did in its measured epochs. None: not measured, or without meaning here.
 
@@ -30,6 +48,7 @@ class Measurement:
     checkpoint_bytes_per_epoch: float | None = None
     fill_seconds: float | None = None
     correct: bool | None = None
+    change: ChangeFigures | None = None
 
 
 @dataclass(frozen=True)

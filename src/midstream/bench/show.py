@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from midstream.bench.report import Measurement, Report
+from midstream.bench.report import ChangeFigures, Measurement, Report
 
 Figure = Callable[[Measurement], str | None]
 
@@ -72,6 +72,10 @@ def _optional(value: Any, text: Callable[[Any], str]) -> str | None:
     return None if value is None else text(value)
 
 
+def _of_change(measured: Measurement, text: Callable[[ChangeFigures], str | None]) -> str | None:
+    return None if measured.change is None else text(measured.change)
+
+
 def _number(value: float) -> str:
     return f"{value:,.0f}"
 
@@ -92,5 +96,14 @@ LINES: tuple[tuple[str, Figure], ...] = (
     ("state bytes", lambda m: _optional(m.state_bytes, size)),
     ("checkpoint bytes an epoch", lambda m: _optional(m.checkpoint_bytes_per_epoch, size)),
     ("fill", lambda m: _optional(m.fill_seconds, lambda seconds: f"{seconds:.1f} s")),
+    ("times made", lambda m: _of_change(m, lambda c: _number(c.repeated))),
+    ("submit", lambda m: _of_change(m, lambda c: _optional(c.submit_ms, _milliseconds))),
+    ("wait", lambda m: _of_change(m, lambda c: _optional(c.wait_ms, _milliseconds))),
+    ("perform", lambda m: _of_change(m, lambda c: _optional(c.perform_ms, _milliseconds))),
+    ("total", lambda m: _of_change(m, lambda c: _milliseconds(c.total_ms))),
+    ("epoch before", lambda m: _of_change(m, lambda c: _milliseconds(c.epoch_before_ms))),
+    ("epoch at", lambda m: _of_change(m, lambda c: _milliseconds(c.epoch_at_ms))),
+    ("epoch after", lambda m: _of_change(m, lambda c: _milliseconds(c.epoch_after_ms))),
+    ("outage", lambda m: _of_change(m, lambda c: _milliseconds(c.outage_ms))),
     ("counts right", lambda m: _optional(m.correct, lambda right: "yes" if right else "NO")),
 )

@@ -60,6 +60,22 @@ class Versions(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Unchanging:
+    """One version for good, and nobody to ask."""
+
+    current: Version
+
+    def boundary(self, epoch: int) -> Version:
+        return self.current
+
+    def failed(self, epoch: int, error: Exception) -> Version:
+        raise error
+
+    def committed(self, manifest: Manifest) -> None:
+        pass
+
+
 @dataclass
 class EpochRunner:
     """The driver's side of an epoch. Not reentrant: Spark runs one micro-batch at a time."""

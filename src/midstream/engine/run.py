@@ -60,10 +60,12 @@ class Run:
         modifier: Modifier,
         make_query: QueryMaker,
         retain_epochs: int,
+        changeable: bool,
     ) -> None:
         self._ledger = ledger
         self._runner = runner
         self._modifier = modifier
+        self._changeable = changeable
         self._make_query = make_query
         self._reports: deque[EpochReport] = deque(maxlen=1000)
         self._callbacks: list[Callable[[EpochReport], None]] = []
@@ -167,6 +169,7 @@ class Run:
         With `wait` it comes back when the change is applied, and raises when it is not; what is still under way after
         `timeout` seconds comes back as it is. The trial run and the first epoch may take `time_limit` seconds each.
         """
+        self._require_changeable()
         submitted = self._modifier.submit(Submission(change, None, allow_state_loss, time_limit))
         return self._outcome_of(submitted, timeout) if wait else submitted
 
@@ -174,6 +177,7 @@ class Run:
         self, id: int | None = None, *, wait: bool = True, timeout: float | None = None, allow_state_loss: bool = False
     ) -> Modification:
         """Take a change back, the last one unless another is named. State stays what it has become."""
+        self._require_changeable()
         submitted = self._modifier.undo(id, allow_state_loss)
         return self._outcome_of(submitted, timeout) if wait else submitted
 
@@ -182,6 +186,7 @@ class Run:
 
         It begins with the next epoch, makes epochs about twice as long, and ends with the run.
         """
+        self._require_changeable()
         shadow = self._modifier.shadow(change)
         self._runner.shadow = shadow
 
@@ -191,6 +196,10 @@ class Run:
             return self._outcome_of(submitted, timeout) if wait else submitted
 
         return Shadow(shadow.examined.verdict, shadow, lambda: self._runner.last, promote, self._end_shadow)
+
+    def _require_changeable(self) -> None:
+        if not self._changeable:
+            raise ChangeError.not_changeable()
 
     def _end_shadow(self) -> None:
         with self._epoch_running:
@@ -275,10 +284,11 @@ class Run:
             self._epoch_running.release()
 
     def _committed(self, manifest: Manifest, report: EpochReport) -> None:
-        before = [earlier.duration_ms for earlier in self.epochs(20)]
-        self._modifier.observe(report, median(before) if before else None)
-        if self._modifier.current.fork is not None:
-            self._runner.shadow = None  # it has become the plan
+        if self._changeable:
+            before = [earlier.duration_ms for earlier in self.epochs(20)]
+            self._modifier.observe(report, median(before) if before else None)
+            if self._modifier.current.fork is not None:
+                self._runner.shadow = None  # it has become the plan
         self._reports.append(report)
         for callback in self._callbacks:
             callback(report)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.errors import PySparkException
 
 from midstream.engine.compile import compile_pipeline
-from midstream.engine.epoch import EpochRunner
+from midstream.engine.epoch import EpochRunner, Unchanging
 from midstream.engine.feed import Feed
 from midstream.engine.internals import EPOCH_CONF, SessionConf
 from midstream.engine.modify import Modifier
@@ -40,6 +40,7 @@ def start(
     retain_epochs: int,
     store_options: Mapping[str, str] | None,
     live_changes: Literal["keep", "drop"],
+    changeable: bool,
 ) -> Run:
     """Check everything that can be checked, finish what a crash left, and start the query."""
     if retain_epochs < 1:
@@ -51,12 +52,12 @@ def start(
     try:
         modifier = Modifier(program, ledger, spark, retain_epochs, drop_live=live_changes == "drop")
         runner = EpochRunner(
-            versions=modifier,
+            versions=modifier if changeable else Unchanging(modifier.current),
             ledger=ledger,
             compactor=Compactor(ledger.store, modifier.current.policies, ledger.driver.generation),
             box=ReportBox(spark.sparkContext),
         )
-        return Run(ledger, runner, modifier, _query_maker(spark, name), retain_epochs)
+        return Run(ledger, runner, modifier, _query_maker(spark, name), retain_epochs, changeable)
     except BaseException:
         # A driver that runs this checkpoint goes on as if we had never come.
         with suppress(MidstreamError):

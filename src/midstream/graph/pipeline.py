@@ -77,12 +77,14 @@ class Pipeline:
         retain_epochs: int = 100,
         store_options: Mapping[str, str] | None = None,
         live_changes: Literal["keep", "drop"] = "keep",
+        changeable: bool = True,
     ) -> Run:
         """Run the pipeline; gives back a handle at once. Started again on its checkpoint, it goes on where it was.
 
         `checkpoint` is a directory or `s3://bucket/prefix` (with `store_options` for endpoint and keys); `trigger`
         takes what `DataStreamWriter.trigger` takes, as a dict; `retain_epochs` past epochs stay readable. Changes that
-        were applied to the pipeline while it ran are applied to it again, unless `live_changes` says "drop".
+        were applied to the pipeline while it ran are applied to it again, unless `live_changes` says "drop"; a run
+        that is not `changeable` takes no new ones.
         """
         from midstream.engine.start import start
 
@@ -95,6 +97,7 @@ class Pipeline:
             retain_epochs=retain_epochs,
             store_options=store_options,
             live_changes=live_changes,
+            changeable=changeable,
         )
 
 
