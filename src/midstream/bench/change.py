@@ -43,8 +43,8 @@ LATER_ROUNDS = Window(warmup_epochs=5, warmup_seconds=2, epochs=20, seconds=8)
 @dataclass(frozen=True)
 class ChangeOptions:
     keys: int = 4_000_000
-    rows_per_epoch: int = 200_000
-    repeats: int = 3
+    rows_per_epoch: int = 1_000_000
+    repeats: int = 5
     overhead_rounds: int = 4
     warmup_epochs: int = 25
     quiet_epochs: int = 6

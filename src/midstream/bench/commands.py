@@ -135,8 +135,8 @@ def growth(
 @app.command()
 def change(
     keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 4_000_000,
-    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 200_000,
-    repeats: Annotated[int, typer.Option(min=1, help="How often each change is made.")] = 3,
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 1_000_000,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each change is made.")] = 5,
     overhead_rounds: Annotated[int, typer.Option(min=1, help="Turns with the coordinator on and off.")] = 4,
     json: Json = None,
     check: Check = False,

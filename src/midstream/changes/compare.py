@@ -75,10 +75,14 @@ def _step(
 def _edit(old: Step, new: Step) -> Edit:
     if old is new:
         return Edit.SAME
-    if type(old) is not type(new) or not all(
-        _same(getattr(old, f.name), getattr(new, f.name)) for f in fields(old) if f.name not in ("input", "members")
-    ):
+    if type(old) is not type(new):
         return Edit.REPLACED
+    changed = {f.name for f in fields(old) if not _same(getattr(old, f.name), getattr(new, f.name))}
+    changed -= {"input", "members"}
+    if changed - {"parallelism", "ranges", "compaction"}:
+        return Edit.REPLACED
+    if changed and _inputs(old) == _inputs(new):
+        return Edit.RESCALED
     return Edit.SAME if _inputs(old) == _inputs(new) else Edit.REWIRED
 
 

@@ -14,12 +14,13 @@ class Edit(StrEnum):
 
     SAME = "same"
     REPLACED = "replaced"
+    RESCALED = "rescaled"
     REWIRED = "rewired"
     NEW = "new"
     REMOVED = "removed"
 
 
-_MARKS = {Edit.SAME: " ", Edit.REPLACED: "~", Edit.REWIRED: "~", Edit.NEW: "+", Edit.REMOVED: "-"}
+_MARKS = {Edit.SAME: " ", Edit.REPLACED: "~", Edit.RESCALED: "~", Edit.REWIRED: "~", Edit.NEW: "+", Edit.REMOVED: "-"}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -60,6 +60,16 @@ class CompiledSink:
 
 
 @dataclass(frozen=True)
+class Analysed:
+    """What a step gives: an empty DataFrame of its schema, the keys its rows have, whether they are a whole result."""
+
+    step: Step
+    frame: DataFrame
+    keys: tuple[str, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
 class Compiled:
     """A pipeline whose every step is known to fit the next."""
 
@@ -67,6 +77,7 @@ class Compiled:
     schemas: Mapping[str, StructType]
     keyed: Mapping[str, CompiledKeyed]
     sinks: Mapping[str, CompiledSink]
+    analysed: Mapping[str, Analysed] = field(default_factory=dict, repr=False)
 
     @property
     def source_schemas(self) -> dict[str, pa.Schema]:
@@ -91,11 +102,16 @@ def apply_stateless(step: Step, inputs: list[DataFrame], spark: SparkSession) ->
     raise TypeError(f"{step.kind} is not stateless")
 
 
-def compile_pipeline(pipeline: Pipeline, sources: Mapping[str, DataFrame], spark: SparkSession) -> Compiled:
-    """Analyse every step on empty input. Errors name the step; nothing has been touched yet."""
+def compile_pipeline(
+    pipeline: Pipeline, sources: Mapping[str, DataFrame], spark: SparkSession, known: Compiled | None = None
+) -> Compiled:
+    """Analyse every step on empty input. Errors name the step; nothing has been touched yet.
+
+    Steps that are the very same as in a pipeline that is `known` are not analysed again.
+    """
     before = spark.table(SQL_INPUT) if spark.catalog.tableExists(SQL_INPUT) else None
     try:
-        return _Compiler(pipeline, sources, spark).compile()
+        return _Compiler(pipeline, sources, spark, known).compile()
     finally:
         spark.catalog.dropTempView(SQL_INPUT)
         if before is not None:
@@ -103,51 +119,67 @@ def compile_pipeline(pipeline: Pipeline, sources: Mapping[str, DataFrame], spark
 
 
 class _Compiler:
-    def __init__(self, pipeline: Pipeline, sources: Mapping[str, DataFrame], spark: SparkSession) -> None:
+    def __init__(
+        self, pipeline: Pipeline, sources: Mapping[str, DataFrame], spark: SparkSession, known: Compiled | None
+    ) -> None:
         self._pipeline = pipeline
         self._sources = sources
         self._spark = spark
-        self._frames: dict[str, DataFrame] = {}
-        self._keys: dict[str, tuple[str, ...]] = {}
-        self._complete: dict[str, bool] = {}
+        self._known = known
+        self._analysed: dict[str, Analysed] = {}
         self._keyed: dict[str, CompiledKeyed] = {}
         self._sinks: dict[str, CompiledSink] = {}
 
     def compile(self) -> Compiled:
         for step in self._pipeline.steps:
             try:
-                self._add(step)
+                if not self._take(step):
+                    self._add(step)
             except MidstreamError:
                 raise
             except Exception as cause:
                 raise step_error(step, cause) from cause
-        schemas = {id_: frame.schema for id_, frame in self._frames.items()}
-        return Compiled(self._pipeline, schemas, self._keyed, self._sinks)
+        schemas = {id_: analysed.frame.schema for id_, analysed in self._analysed.items()}
+        return Compiled(self._pipeline, schemas, self._keyed, self._sinks, self._analysed)
+
+    def _take(self, step: Step) -> bool:
+        """Take over a step that is known with all above it: steps are immutable, so the same one is the same."""
+        if self._known is None:
+            return False
+        analysed = self._known.analysed.get(step.id)
+        if analysed is not None and analysed.step is step:
+            self._analysed[step.id] = analysed
+            if step.id in self._known.keyed:
+                self._keyed[step.id] = self._known.keyed[step.id]
+            return True
+        sink = self._known.sinks.get(step.id)
+        if sink is not None and sink.step is step:
+            self._sinks[step.id] = sink
+            return True
+        return False
 
     def _add(self, step: Step) -> None:
         if isinstance(step, SourceStep):
             self._set(step, self._empty(self._sources[step.id].schema), (), complete=False)
             return
-        first = step.inputs[0].id
+        first = self._analysed[step.inputs[0].id]
         if isinstance(step, SinkStep):
-            schema = self._frames[first].schema
-            self._sinks[step.id] = CompiledSink(step, schema, self._keys[first], self._complete[first])
+            self._sinks[step.id] = CompiledSink(step, first.frame.schema, first.keys, first.complete)
         elif isinstance(step, KeyedStep):
-            self._check_keys(step, self._frames[first].schema)
-            compiled = self._keyed[step.id] = self._compile_keyed(step, self._frames[first])
+            self._check_keys(step, first.frame.schema)
+            compiled = self._keyed[step.id] = self._compile_keyed(step, first.frame)
             complete = isinstance(step, AggregateStep) and step.output_mode is OutputMode.COMPLETE
             keys = step.keys if set(step.keys) <= set(compiled.output.names) else ()
             self._set(step, self._empty(compiled.output), keys, complete)
         else:
-            frame = apply_stateless(step, [self._frames[source.id] for source in step.inputs], self._spark)
-            kept = self._keys[first] if not isinstance(step, UnionStep) else ()
-            keys = kept if _keeps(self._frames[first].schema, frame.schema, kept) else ()
-            self._set(step, frame, keys, self._complete[first] and not isinstance(step, UnionStep))
+            inputs = [self._analysed[source.id].frame for source in step.inputs]
+            frame = apply_stateless(step, inputs, self._spark)
+            kept = first.keys if not isinstance(step, UnionStep) else ()
+            keys = kept if _keeps(first.frame.schema, frame.schema, kept) else ()
+            self._set(step, frame, keys, first.complete and not isinstance(step, UnionStep))
 
     def _set(self, step: Step, frame: DataFrame, keys: tuple[str, ...], complete: bool) -> None:
-        self._frames[step.id] = frame
-        self._keys[step.id] = keys
-        self._complete[step.id] = complete
+        self._analysed[step.id] = Analysed(step, frame, keys, complete)
 
     def _empty(self, schema: StructType) -> DataFrame:
         return self._spark.createDataFrame([], schema)
