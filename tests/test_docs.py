@@ -7,7 +7,12 @@ import importlib
 import json
 import pkgutil
 import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -25,17 +30,47 @@ def test_examples_in_docstrings_run(name: str) -> None:
     assert failed == 0
 
 
-def test_the_readme_example_runs(spark: SparkSession, tmp_path: Path) -> None:
-    readme = (Path(__file__).parents[1] / "README.md").read_text()
-    first, second = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    for folder in ("in/", "out/", "chk/"):  # the JVM keeps the directory it was started in
-        first = first.replace(f'"{folder}"', f'"{tmp_path}/{folder}"')
-    (tmp_path / "in").mkdir()
-    orders = [("ann", 5.0), ("bob", 7.5), ("ann", -1.0), ("ann", 2.0)]
+def examples(page: str, directory: Path) -> list[str]:
+    """The Python blocks of a page, with directories of their own: the JVM keeps the one it was started in."""
+    text = (Path(__file__).parents[1] / page).read_text()
+    for folder in ("in/", "out/", "chk/"):
+        text = text.replace(f'"{folder}"', f'"{directory}/{folder}"')
+    (directory / "in").mkdir()
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def write_orders(directory: Path, name: str, orders: list[tuple[str, float]]) -> None:
     lines = [json.dumps({"customer": customer, "amount": amount}) for customer, amount in orders]
-    (tmp_path / "in" / "a.json").write_text("\n".join(lines))
+    hidden = directory / "in" / f".{name}"
+    hidden.write_text("\n".join(lines))
+    hidden.rename(directory / "in" / f"{name}.json")
+
+
+@contextmanager
+def orders_coming_in(directory: Path) -> Iterator[None]:
+    """Input that keeps coming, for changes need epochs to be applied in."""
+    enough = threading.Event()
+
+    def feed() -> None:
+        number = 0
+        while not enough.wait(0.3):
+            write_orders(directory, f"more-{number:06d}", [("ann", 5.0 + number), ("bob", 0.25)])
+            number += 1
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
+def test_the_readme_examples_run(spark: SparkSession, tmp_path: Path) -> None:
+    first, second, changing = examples("README.md", tmp_path)
+    write_orders(tmp_path, "a", [("ann", 5.0), ("bob", 7.5), ("ann", -1.0), ("ann", 2.0)])
     told: list[object] = []
-    names: dict[str, object] = {"print": told.append}
+    names: dict[str, Any] = {"print": lambda *what: told.extend(what)}
     exec(first, names)
     (totals,) = told
     assert sorted(map(str, totals)) == [  # type: ignore[call-overload]
@@ -43,4 +78,29 @@ def test_the_readme_example_runs(spark: SparkSession, tmp_path: Path) -> None:
         "{'customer': 'bob', 'n': 1, 'spent': 7.5}",
     ]
     exec(second, names)
-    assert names["largest"].sink("x", names["ms"].sinks.noop()).steps  # type: ignore[attr-defined]
+    assert names["largest"].sink("x", names["ms"].sinks.noop()).steps
+    with orders_coming_in(tmp_path):
+        exec(changing, names)
+    phases = [str(entry.modification.phase) for entry in names["run"].history()]
+    assert phases == ["applied", "undone", "applied"]
+
+
+@pytest.mark.timeout(600)
+def test_the_page_on_changing_a_pipeline_runs(spark: SparkSession, tmp_path: Path) -> None:
+    *blocks, last_but_one, last = examples("docs/changing.md", tmp_path)
+    told: list[str] = []
+    names: dict[str, Any] = {"print": lambda *what: told.append(" ".join(map(str, what)))}
+    write_orders(tmp_path, "a", [("ann", 5.0), ("bob", 0.3), ("cy", 12.0)])
+    with orders_coming_in(tmp_path):
+        for block in blocks:
+            exec(block, names)
+        deadline = time.monotonic() + 60
+        while names["shadow"].epochs < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        exec(last_but_one, names)
+    exec(last, names)
+    phases = [str(entry.modification.phase) for entry in names["run"].history()]
+    assert phases == ["undone", "applied", "applied", "applied", "applied"]
+    assert any("2 → 4 partitions" in line for line in told)
+    report = names["report"]
+    assert report.outputs["out"].only_old > 0, report

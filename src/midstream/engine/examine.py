@@ -25,6 +25,7 @@ from midstream.errors import ChangeError
 from midstream.graph.pipeline import Pipeline
 from midstream.schemas import differences, to_arrow
 from midstream.sinks.base import StageOptions
+from midstream.state.collector import DRY_RUNS
 from midstream.state.conversion import Conversion
 from midstream.state.hashspace import WHOLE
 from midstream.state.ledger import Ledger
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SAMPLE_ROWS = 1000
-DRY_RUNS = "dry-runs"
 
 
 @dataclass(frozen=True)

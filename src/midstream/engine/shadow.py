@@ -27,6 +27,7 @@ from midstream.errors import ChangeError
 from midstream.schemas import to_arrow
 from midstream.sinks.base import StageOptions
 from midstream.sinks.staging import Folder, read_table
+from midstream.state.collector import SHADOWS
 from midstream.state.hashspace import WHOLE, HashRange
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest, StagedFile, StepState
@@ -37,7 +38,6 @@ from midstream.task.staging import StageTarget
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SHADOWS = "shadows"
 _COMPARED_ROWS = 100_000
 """Rows of an epoch or of a table that are compared; of larger ones a part is, the same keys on both sides."""
 

@@ -21,6 +21,10 @@ _OTHERS_SECONDS = 3600.0
 """The age at which merged files of an earlier driver that no manifest names are orphans. Before, that driver may be
 about to commit them: it has not learnt yet that another one has started."""
 
+DRY_RUNS, SHADOWS = "dry-runs", "shadows"
+ASIDE = (DRY_RUNS, SHADOWS)
+"""What is tried beside the stream writes here, and takes it away itself unless its driver dies."""
+
 _SWEEP_EVERY = 100
 """Epochs between listings of the whole store for orphans. Superseded files are known without a listing."""
 
@@ -38,6 +42,8 @@ class Collector:
     def recover(self, in_flight: Iterable[str] = ()) -> None:
         """At a start: learn what retained manifests need, and sweep what a crash left behind."""
         self.ledger.store.sweep(_ABANDONED_SECONDS)
+        for folder in ASIDE:
+            self.ledger.store.delete([item.path for item in self.ledger.store.list(folder)])
         for epoch in self.ledger.epochs():
             self._needed[epoch] = self.ledger.read(epoch).paths
         if self._needed:
