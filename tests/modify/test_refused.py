@@ -156,6 +156,21 @@ def test_a_later_failure_is_not_blamed_on_the_change(live: Live) -> None:
     assert live.run.modification(1).phase is Phase.APPLIED
 
 
+def refuses(df: DataFrame, epoch: int) -> None:
+    raise OSError("the service is down")
+
+
+def test_a_new_sink_that_cannot_be_written_goes_again(live: Live) -> None:
+    live.start(sums(live), ("a", 1))
+    assert live.change(ms.Insert("calls", sink=ms.sinks.for_each_epoch(refuses), after="sums"), ("a", 1))
+    live.settled(live.run.modification(2))
+    assert live.epoch(("a", 1)) == [{"k": "a", "n": 3, "s": 3}]
+    assert live.run.modification(1).phase is Phase.UNDONE
+    assert "the service is down" in str(live.run.modification(1).reason)
+    assert [step.id for step in live.run.graph().steps] == ["events", "clean", "sums", "out"]
+    assert live.epoch(("a", 1)) == [{"k": "a", "n": 4, "s": 4}]
+
+
 def test_nothing_to_undo(live: Live) -> None:
     live.start(sums(live), ("a", 1))
     with pytest.raises(ChangeError, match="NOTHING_TO_UNDO"):

@@ -12,7 +12,9 @@ import pyarrow as pa
 from midstream.state.compaction import (
     CompactionJob,
     CompactionPolicy,
+    Planning,
     apply_compaction,
+    plan_base,
     plan_deltas,
     plan_runs,
     run_compaction,
@@ -40,7 +42,8 @@ def toy_hash(key: tuple[str | None, int | None], spread: int) -> int:
 
 
 def next_merge(state: TableState, policy: CompactionPolicy) -> CompactionJob | None:
-    return plan_runs("x", state, policy, 1) or plan_deltas("x", state, policy, 1)
+    settings = Planning(policy, generation=1)
+    return plan_base("x", state, settings) or plan_runs("x", state, settings) or plan_deltas("x", state, settings)
 
 
 class Table:

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from midstream.state.collector import Collector
-from midstream.state.compaction import CompactionPolicy, apply_compaction, run_compaction
-from midstream.state.compactor import Compactor
+from midstream.state.compaction import (
+    CompactionPolicy,
+    Planning,
+    apply_compaction,
+    plan_base,
+    plan_deltas,
+    plan_runs,
+    run_compaction,
+)
+from midstream.state.compactor import Compactor, Planner
 from midstream.state.directory import DirectoryStore
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest, StepState
@@ -64,6 +72,37 @@ def test_a_row_is_rewritten_as_often_as_the_table_has_orders_of_magnitude(table:
     assert written < 6 * rows
     assert most <= 12
     assert len(table.scan()) == rows + 1000
+
+
+def test_newer_runs_are_merged_while_older_ones_go_into_the_base(table: Table) -> None:
+    policy = CompactionPolicy(deltas=1, runs=2, dirty_ratio=0.01)
+    fill(table, 1)
+    settle_with(table, policy, plan_deltas)
+    for _ in range(2):
+        fill(table, 1)
+        settle_with(table, policy, plan_deltas)
+    base = plan_base("x", table.state, Planning(policy, 1))
+    assert base is not None
+    taken = frozenset(segment.path for segment in base.inputs)
+    for _ in range(2):
+        fill(table, 1)
+        settle_with(table, policy, plan_deltas)
+    assert plan_base("x", table.state, Planning(policy, 1, taken)) is None
+    runs = plan_runs("x", table.state, Planning(policy, 1, taken))
+    assert runs is not None
+    assert not runs.final
+    assert not {segment.path for segment in runs.inputs} & taken
+    for job in (runs, base):  # whichever ends first
+        merged = apply_compaction(table.state, run_compaction(table.store, job))
+        assert merged is not None
+        table.state = merged
+    assert len(table.scan()) == 20
+    assert {value for _, value in table.scan()} == {(0, "x")}
+
+
+def settle_with(table: Table, policy: CompactionPolicy, plan: Planner) -> None:
+    while (job := plan("x", table.state, Planning(policy, 1))) is not None:
+        table.state = apply_compaction(table.state, run_compaction(table.store, job)) or table.state
 
 
 def test_nothing_is_done_for_too_little(table: Table) -> None:
@@ -127,8 +166,9 @@ def test_a_worker_that_dies_costs_only_its_job(table: Table) -> None:
             compactor.offer(steps)
             deadline = time.monotonic() + 60
             while not compactor.idle and time.monotonic() < deadline:
-                if compactor._lanes[0].worker is not None and _ == 0:
-                    compactor._lanes[0].worker.kill()
+                worker = compactor._lanes[-1].worker  # the lane of deltas
+                if worker is not None and _ == 0:
+                    worker.kill()
                 time.sleep(0.01)
         assert compactor.apply(steps)["x"].tables["t"].segments != ()
     finally:

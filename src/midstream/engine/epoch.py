@@ -59,6 +59,10 @@ class Versions(Protocol):
         """An epoch is real, and with it the version it was run with."""
         ...
 
+    def sink_failed(self, epoch: int, sink: str, error: Exception) -> bool:
+        """Whether a sink that cannot be written is one that a change has just added, and goes again."""
+        ...
+
 
 @dataclass(frozen=True)
 class Unchanging:
@@ -74,6 +78,9 @@ class Unchanging:
 
     def committed(self, manifest: Manifest) -> None:
         pass
+
+    def sink_failed(self, epoch: int, sink: str, error: Exception) -> bool:
+        return False
 
 
 @dataclass
@@ -138,7 +145,11 @@ class EpochRunner:
         for step in version.compiled.pipeline.sinks:
             if step.id in manifest.sinks:
                 staged = StagedEpoch(manifest.epoch, manifest.sinks[step.id])
-                step.sink.finalise(version.contexts[step.id], staged)
+                try:
+                    step.sink.finalise(version.contexts[step.id], staged)
+                except Exception as error:
+                    if not self.versions.sink_failed(manifest.epoch, step.id, error):
+                        raise
                 reach(f"finalised:{step.id}")
 
     def _run(self, batch: DataFrame, epoch: int) -> tuple[Version, dict[str, StepState], dict[str, list[TaskReport]]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JNetworkError
 
-from midstream.changes.change import Change, Guard, Replace, single_changes
+from midstream.changes.change import Change, Guard, Insert, Replace, single_changes
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.machine import Coordinator
 from midstream.coordinator.messages import (
@@ -195,6 +195,19 @@ class Modifier:
             self._tell(EpochCommitted(manifest.epoch))
             for number in [n for n in self._versions if n < self._machine.plan]:
                 del self._versions[number]
+
+    def sink_failed(self, epoch: int, sink: str, error: Exception) -> bool:
+        with self._lock:
+            for id_ in self._machine.live:
+                modification, change = self._machine.modifications[id_], self._log.submission(id_).change
+                added = [s.id for s in single_changes(change) if isinstance(s, Insert)] if change is not None else []
+                going = any(m.undoes == id_ and m.is_under_way for m in self._machine.modifications.values())
+                if sink in added and (modification.epoch == epoch or going):
+                    reason = str(as_midstream_error(error, self._ledger))
+                    _logger.warning("modification %d is undone, its sink cannot be written: %s", id_, reason)
+                    self._tell(GuardTripped(id_, reason))
+                    return True
+        return False
 
     def _limit_first_epoch(self) -> None:
         """An epoch that is the first of a change must end in time: its functions may hang."""

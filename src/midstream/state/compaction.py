@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,18 @@ class CompactionPolicy:
 
 
 @dataclass(frozen=True)
+class Planning:
+    """What a plan goes by: the policy of the step, the driver's generation, and segments that other merges have."""
+
+    policy: CompactionPolicy
+    generation: int
+    taken: frozenset[str] = frozenset()
+
+    def is_taken(self, segments: Sequence[SegmentInfo]) -> bool:
+        return any(segment.path in self.taken for segment in segments)
+
+
+@dataclass(frozen=True)
 class CompactionJob:
     """Inputs that become outputs of a level. `final` inputs include the oldest, so tombstones can go.
 
@@ -74,27 +86,36 @@ class CompactionResult:
     outputs: tuple[SegmentInfo, ...]
 
 
-def plan_deltas(step: str, table: TableState, policy: CompactionPolicy, generation: int) -> CompactionJob | None:
+def plan_deltas(step: str, table: TableState, settings: Planning) -> CompactionJob | None:
     """The merge of deltas into a run: short, and wanted soon, for every delta is searched in every epoch."""
     deltas = tuple(s for s in table.segments if s.level == 0)
-    if len(_runs(deltas)) < policy.deltas:
+    if len(_runs(deltas)) < settings.policy.deltas or settings.is_taken(deltas):
         return None
     first = len(deltas) == len(table.segments)
-    return _job(step, table, policy, generation, deltas, level=_BASE if first else 1)
+    return _job(step, table, settings, deltas, level=_BASE if first else 1)
 
 
-def plan_runs(step: str, table: TableState, policy: CompactionPolicy, generation: int) -> CompactionJob | None:
-    """The merge of runs with each other or into the base: long, and not urgent."""
-    merged, base = (tuple(s for s in table.segments if s.level == level) for level in (1, _BASE))
-    runs = [tuple(group) for _, group in groupby(merged, key=lambda s: (s.epoch_from, s.epoch_to))]
-    if len(runs) >= 2 and _bytes(merged) >= policy.dirty_ratio * _bytes(base):
-        return _job(step, table, policy, generation, (*base, *merged), level=_BASE)
+def plan_runs(step: str, table: TableState, settings: Planning) -> CompactionJob | None:
+    """The merge of newer runs with each other, also while older ones are on their way into the base."""
+    runs = _runs([s for s in table.segments if s.level == 1])
+    taken = [number for number, run in enumerate(runs) if settings.is_taken(run)]
+    runs = runs[taken[-1] + 1 :] if taken else runs
     alike = _newest_alike(runs)
-    if len(alike) < policy.runs and len(runs) >= _TIERS * policy.runs:
+    if len(alike) < settings.policy.runs and len(runs) >= _TIERS * settings.policy.runs:
         alike = runs
-    if len(alike) >= policy.runs:
-        return _job(step, table, policy, generation, tuple(s for run in alike for s in run), level=1)
-    return None
+    if len(alike) < settings.policy.runs:
+        return None
+    return _job(step, table, settings, tuple(s for run in alike for s in run), level=1)
+
+
+def plan_base(step: str, table: TableState, settings: Planning) -> CompactionJob | None:
+    """The merge of everything but the newest into the base: long, and not urgent."""
+    base = tuple(s for s in table.segments if s.level == _BASE)
+    runs = list(takewhile(lambda run: not settings.is_taken(run), _runs([s for s in table.segments if s.level == 1])))
+    merged = tuple(s for run in runs for s in run)
+    if len(runs) < 2 or settings.is_taken(base) or _bytes(merged) < settings.policy.dirty_ratio * _bytes(base):
+        return None
+    return _job(step, table, settings, (*base, *merged), level=_BASE)
 
 
 def _newest_alike(runs: Sequence[tuple[SegmentInfo, ...]]) -> Sequence[tuple[SegmentInfo, ...]]:
@@ -108,22 +129,17 @@ def _newest_alike(runs: Sequence[tuple[SegmentInfo, ...]]) -> Sequence[tuple[Seg
 
 
 def _job(
-    step: str,
-    table: TableState,
-    policy: CompactionPolicy,
-    generation: int,
-    inputs: tuple[SegmentInfo, ...],
-    level: int,
+    step: str, table: TableState, settings: Planning, inputs: tuple[SegmentInfo, ...], level: int
 ) -> CompactionJob:
     return CompactionJob(
-        id=f"g{generation:06d}-{uuid.uuid4().hex}",
+        id=f"g{settings.generation:06d}-{uuid.uuid4().hex}",
         step=step,
         spec=table.spec,
         inputs=inputs,
         range_deletes=table.range_deletes,
         level=level,
         final=inputs[0] is table.segments[0],
-        file_bytes=policy.file_bytes,
+        file_bytes=settings.policy.file_bytes,
         conversions=table.conversions,
     )
 
@@ -132,8 +148,9 @@ def _bytes(segments: Sequence[SegmentInfo]) -> int:
     return sum(segment.bytes for segment in segments)
 
 
-def _runs(segments: Sequence[SegmentInfo]) -> list[tuple[int, int]]:
-    return [epochs for epochs, _ in groupby(segments, key=lambda s: (s.epoch_from, s.epoch_to))]
+def _runs(segments: Sequence[SegmentInfo]) -> list[tuple[SegmentInfo, ...]]:
+    """Segments by the stretch of epochs they cover, oldest first."""
+    return [tuple(group) for _, group in groupby(segments, key=lambda s: (s.epoch_from, s.epoch_to))]
 
 
 def run_compaction(store: Store, job: CompactionJob) -> CompactionResult:

@@ -1,7 +1,7 @@
 """Compaction beside the stream: low-priority processes that merge segments while epochs go on.
 
 Processes, not threads or Spark jobs: they take no task slot and no time from the driver, and the operating system gives
-them what the epochs leave. There are two, so that deltas do not pile up while a large base is merged.
+them what the epochs leave. There are three, so that neither deltas nor runs pile up while a large base is merged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from midstream.state.compaction import (
     CompactionJob,
     CompactionPolicy,
     CompactionResult,
+    Planning,
     apply_compaction,
+    plan_base,
     plan_deltas,
     plan_runs,
 )
@@ -25,7 +27,7 @@ from midstream.state.manifest import StepState, TableState
 from midstream.state.merges import save_merges, take_merges
 from midstream.state.store import Store
 
-Planner = Callable[[str, TableState, CompactionPolicy, int], CompactionJob | None]
+Planner = Callable[[str, TableState, Planning], CompactionJob | None]
 
 
 class Compactor:
@@ -45,18 +47,17 @@ class Compactor:
         with self._lock:
             if self._finished:
                 return  # planned from a state that the next commit changes
-            busy = [lane.busy for lane in self._lanes if lane.busy]
             for lane in self._lanes:
                 if lane.busy is None:
+                    taken = frozenset(s.path for other in self._lanes if other.busy for s in other.busy.inputs)
                     plans = (
-                        lane.plan(id_, table, self.policies[id_], self._generation)
+                        lane.plan(id_, table, Planning(self.policies[id_], self._generation, taken))
                         for id_, step in steps.items()
                         for table in step.tables.values()
                         if id_ in self.policies
                     )
-                    job = max((p for p in plans if p and _is_apart(p, busy)), key=_weight, default=None)
+                    job = max((p for p in plans if p), key=lambda p: len(p.inputs), default=None)
                     if job is not None:
-                        busy.append(job)
                         lane.begin(job)
 
     def apply(self, steps: Mapping[str, StepState]) -> dict[str, StepState]:
@@ -103,17 +104,7 @@ class Compactor:
                 self._failure = outcome
 
 
-_LANES: Mapping[str, Planner] = {"deltas": plan_deltas, "runs": plan_runs}
-
-
-def _weight(job: CompactionJob) -> int:
-    return len(job.inputs)
-
-
-def _is_apart(job: CompactionJob, others: list[CompactionJob]) -> bool:
-    """Whether no job under way has a segment of this one. A final merge also relies on what is oldest staying so."""
-    inputs = {segment.path for segment in job.inputs}
-    return not any(segment.path in inputs for other in others for segment in other.inputs)
+_LANES: Mapping[str, Planner] = {"base": plan_base, "runs": plan_runs, "deltas": plan_deltas}
 
 
 class _Lane:
