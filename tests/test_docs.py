@@ -67,7 +67,7 @@ def orders_coming_in(directory: Path) -> Iterator[None]:
 
 
 def test_the_readme_examples_run(spark: SparkSession, tmp_path: Path) -> None:
-    first, second, changing = examples("README.md", tmp_path)
+    first, changing, second = examples("README.md", tmp_path)
     write_orders(tmp_path, "a", [("ann", 5.0), ("bob", 7.5), ("ann", -1.0), ("ann", 2.0)])
     told: list[object] = []
     names: dict[str, Any] = {"print": lambda *what: told.extend(what)}

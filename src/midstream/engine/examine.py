@@ -139,8 +139,7 @@ class Examiner:
             rows = sample(batch, [s.id for s in wish.pipeline.sources], SAMPLE_ROWS)
             with TimeLimit(context, group, wish.time_limit) as limit:
                 try:
-                    # One partition will do for a few rows.
-                    before = {id_: StepState((WHOLE,), s.tables) for id_, s in version.state_after(last).items()}
+                    before = _in_one_partition(version.state_after(last), verdict)
                     reports = execute(version, aside, self._box, rows, last.epoch + 1, before)
                 except Exception as cause:
                     if limit.expired:
@@ -155,8 +154,15 @@ class Examiner:
 
 
 def _does_nothing_new(steps: Sequence[StepVerdict]) -> bool:
-    """Whether a change is one of partitions and settings alone."""
-    return all(step.edit is Edit.SAME or step.edit is Edit.RESCALED for step in steps)
+    """Whether a change is one of settings alone."""
+    return all(step.edit is Edit.SAME for step in steps)
+
+
+def _in_one_partition(state: Mapping[str, StepState], verdict: Verdict) -> dict[str, StepState]:
+    """State for the trial of a few rows: one partition will do, except where partitions are what changes, so that what
+    Spark compiles for them is there when the change is applied."""
+    rescaled = {step.id for step in verdict.steps if step.edit is Edit.RESCALED}
+    return {id_: s if id_ in rescaled else StepState((WHOLE,), s.tables) for id_, s in state.items()}
 
 
 def _check_sinks(before: Compiled, after: Compiled) -> None:

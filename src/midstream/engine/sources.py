@@ -78,8 +78,9 @@ def split_batch(batch: DataFrame, sources: Mapping[str, object]) -> dict[str, Da
 
 
 def sample(batch: DataFrame, sources: Sequence[str], rows: int) -> DataFrame:
-    """A few of an epoch's rows of every source."""
+    """A few of an epoch's rows of every source, in one task that ends as soon as it has them."""
+    single = batch.coalesce(1)
     if len(sources) == 1:
-        return batch.limit(rows)
-    parts = [batch.where(F.col(_TAG) == number).limit(rows) for number in range(len(sources))]
+        return single.limit(rows)
+    parts = [single.where(F.col(_TAG) == number).limit(rows) for number in range(len(sources))]
     return reduce(lambda a, b: a.union(b), parts)
