@@ -61,6 +61,7 @@ class Dataflow:
     send: Callable[[TaskReport], None]
     schemas: InputSchemas
     careful: bool
+    few_rows: bool = False
     watched: Mapping[str, Guard] = field(default_factory=dict)
     observed: dict[str, Observation] = field(default_factory=dict)
     _frames: dict[str, DataFrame] = field(default_factory=dict)
@@ -183,6 +184,8 @@ class Dataflow:
             columns = [*keys, *plan.per_row_sql]
         # One projection, one exchange: every DataFrame operation costs a round trip to the JVM and an analysis.
         hashed = frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
+        if self.few_rows and len(state.ranges) == 1:
+            return hashed.coalesce(1)  # one task for all of it, which waits but once for its turn
         return hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))
 
 

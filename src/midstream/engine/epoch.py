@@ -255,6 +255,7 @@ def execute(
             send=box.send,
             schemas=version.schemas,
             careful=version.careful,
+            few_rows=version.few_rows,
             watched=version.watched,
         )
         flow.execute(batch)

@@ -99,7 +99,9 @@ class Examiner:
             id_: StageTarget(id_, self._ledger.store, to_arrow(sink.schema), StageOptions(files=False))
             for id_, sink in compiled.sinks.items()
         }
-        version = Version(0, compiled, current.feed, targets, {}, conversions, wish.restored, may_lose=True)
+        version = Version(
+            0, compiled, current.feed, targets, {}, conversions, wish.restored, may_lose=True, few_rows=True
+        )
         steps = tuple(
             compare(
                 current.compiled.pipeline,
