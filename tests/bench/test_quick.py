@@ -43,6 +43,7 @@ def test_keycount_counts_right_and_compares(tmp_path: Path, peer: str) -> None:
         assert figures["checkpoint_bytes_per_epoch"] > 0
 
 
+@pytest.mark.long
 def test_stateful_counts_right_and_compares(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("google.protobuf.descriptor")
@@ -53,7 +54,7 @@ def test_stateful_counts_right_and_compares(tmp_path: Path) -> None:
     assert all(figures["correct"] for figures in (*report["ours"].values(), *report["peers"].values()))
 
 
-@pytest.mark.parametrize("step", ["--function", pytest.param("--aggregate", marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", ["--aggregate", pytest.param("--function", marks=pytest.mark.long)])
 def test_floor_compares_epochs(tmp_path: Path, step: str) -> None:
     report = bench(tmp_path, "floor", step)
 
@@ -74,3 +75,14 @@ def test_growth_compares_sizes_of_state(tmp_path: Path) -> None:
     }
     assert all(figures["correct"] for figures in report["ours"].values())
     assert list(report["ratios"]) == ["epoch p50 midstream-5k-keys vs midstream-1k-keys"]
+
+
+@pytest.mark.long
+def test_change_compares_changes_with_stop_and_start(tmp_path: Path) -> None:
+    report = bench(tmp_path, "change")
+    changes = {name: figures["change"] for name, figures in report["ours"].items() if figures["change"]}
+    assert set(changes) == {"replace", "undo", "insert", "remove", "rescale 2→4", "rescale 4→3", "rescale 3→2"}
+    assert all(figures["total_ms"] > 0 for figures in changes.values())
+    assert report["ours"]["steady"]["correct"] is True
+    assert set(report["peers"]) == {"spark-rocksdb stop/start", "spark-rocksdb stop/repartition/start"}
+    assert report["ratios"]["rows/s with the coordinator vs without"] > 0

@@ -136,6 +136,7 @@ def growth(
 def change(
     keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 4_000_000,
     rows_per_epoch: Annotated[int, typer.Option(min=1)] = 1_000_000,
+    every_seconds: Annotated[float, typer.Option(min=0, help="Seconds between epochs; 0: as fast as it goes.")] = 1.0,
     repeats: Annotated[int, typer.Option(min=1, help="How often each change is made.")] = 5,
     overhead_rounds: Annotated[int, typer.Option(min=1, help="Turns with the coordinator on and off.")] = 4,
     json: Json = None,
@@ -148,7 +149,7 @@ def change(
 
     Example: midstream bench change --repeats 5 --check
     """
-    options = change_bench.ChangeOptions(keys, rows_per_epoch, repeats, overhead_rounds)
+    options = change_bench.ChangeOptions(keys, rows_per_epoch, every_seconds, repeats, overhead_rounds)
     chosen = change_bench.QUICK if quick else options
     _run(lambda place: change_bench.change(chosen, place), json, check, dir, driver_memory)
 

@@ -38,13 +38,16 @@ class Midstream:
     name: str = "midstream"
     conf: Mapping[str, str] = field(default_factory=dict)
     changeable: bool = True
+    every_seconds: float = 0
+    """Seconds between two epochs when the load is steady; 0 for as fast as it goes."""
 
     def start(
         self, spark: SparkSession, workload: Workload, directory: Path, *, rows_per_epoch: int, once: bool
     ) -> MidstreamRunning:
         values = ms.source("values", lambda spark: workload.stream(spark, rows_per_epoch))
         flow = self.count(values.transform("keys", workload.with_key).key_by("key")).sink("out", ms.sinks.noop())
-        trigger = {"availableNow": True} if once else None
+        paced = {"processingTime": f"{round(self.every_seconds * 1000)} milliseconds"} if self.every_seconds else None
+        trigger = {"availableNow": True} if once else paced
         checkpoint = str(directory / "checkpoint")
         run = flow.start(spark, checkpoint=checkpoint, trigger=trigger, changeable=self.changeable)
         return MidstreamRunning(self.name, run, rows_per_epoch)
