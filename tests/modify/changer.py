@@ -25,7 +25,8 @@ def work_through(run: Run, root: Path, specs: list[SPEC], chance: random.Random)
     while asked < len(specs) or any(entry.modification.is_under_way for entry in run.history()):
         assert time.monotonic() < deadline, run.history()
         assert run.exception is None, run.exception
-        if asked < len(specs) and chance.random() < 0.5:
+        # Not before this driver has run an epoch: a change is tried on the rows of the last one.
+        if asked < len(specs) and run.epochs() and chance.random() < 0.5:
             submit(run, specs[asked], root)
             asked += 1
         present = len(list(events.directory.glob("*.parquet")))

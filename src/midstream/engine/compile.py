@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 SQL_INPUT = "input"
 """The view an SQL step reads."""
+
+_ONE_INPUT = threading.Lock()
+"""A trial runs beside the stream in the same session: nobody may replace the view between making and resolving it."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,9 @@ def apply_stateless(step: Step, inputs: list[DataFrame], spark: SparkSession) ->
             raise GraphError.step_failed(step.id, f"its function gave {type(result).__name__}, not a DataFrame")
         return result
     if isinstance(step, SqlStep):
-        inputs[0].createOrReplaceTempView(SQL_INPUT)
-        return spark.sql(step.text)
+        with _ONE_INPUT:
+            inputs[0].createOrReplaceTempView(SQL_INPUT)
+            return spark.sql(step.text)
     if isinstance(step, UnionStep):
         joined = inputs[0]
         for other in inputs[1:]:
