@@ -209,8 +209,9 @@ def _end(timing: EpochTiming) -> float:
 
 
 def _median(figures: list[ChangeFigures]) -> ChangeFigures:
-    def middle(name: str) -> float:
-        return float(median(getattr(f, name) for f in figures))
+    def middle(name: str) -> Any:
+        values = [getattr(f, name) for f in figures]
+        return None if None in values else median(values)
 
     names = [name for name in ChangeFigures.__dataclass_fields__ if name != "repeated"]
     return ChangeFigures(repeated=len(figures), **{name: middle(name) for name in names})
@@ -282,9 +283,7 @@ def _native(
             partitions = {2: 4, 4: 3, 3: 2}[partitions] if "repartition" in name else partitions
             running, change_ = _stop_and_start(spark, peer, workload, directory, running, epochs, partitions, name)
             figures.append(change_)
-        measured[f"{peer.name} {name}"] = replace(
-            measurement(workload, [epochs.all()]), change=_median_of_native(figures)
-        )
+        measured[f"{peer.name} {name}"] = replace(measurement(workload, [epochs.all()]), change=_median(figures))
     running.stop()
     return measured
 
@@ -323,9 +322,3 @@ def _stop_and_start(
         epoch_after_ms=median(t.duration_ms for t in rest),
         outage_ms=_outage(before[-1], first, before),
     )
-
-
-def _median_of_native(figures: list[ChangeFigures]) -> ChangeFigures:
-    numbers = ("total_ms", "epoch_before_ms", "epoch_at_ms", "epoch_after_ms", "outage_ms")
-    middle = {name: median(getattr(f, name) for f in figures) for name in numbers}
-    return ChangeFigures(repeated=len(figures), submit_ms=None, wait_ms=None, perform_ms=None, **middle)

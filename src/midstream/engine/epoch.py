@@ -136,7 +136,7 @@ class EpochRunner:
         self.compactor.policies = version.policies
         self.compactor.offer(manifest.steps)
         version.preaggregation.observe(reports)
-        written = manifest_bytes + _written_bytes(reports)
+        written = manifest_bytes + written_bytes(reports)
         duration = (time.perf_counter() - clock) * 1000
         self.committed(manifest, self._report(version, manifest, reports, started, duration, written))
 
@@ -286,7 +286,8 @@ def with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepS
     return StepState(step.ranges, tables)
 
 
-def _written_bytes(reports: Mapping[str, list[TaskReport]]) -> int:
+def written_bytes(reports: Mapping[str, list[TaskReport]]) -> int:
+    """Bytes of state that tasks have written."""
     return sum(
         write.segment.bytes
         for of_step in reports.values()

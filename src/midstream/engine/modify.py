@@ -127,9 +127,7 @@ class Modifier:
             for instruction in self._tell(BoundaryReached(epoch)):
                 if isinstance(instruction, RunEpoch):
                     self._limit_first_epoch()
-                    version = self._fed(self._versions[instruction.plan])
-                    version.watched = {step: guard for _, step, guard in self._watched(epoch)}
-                    return version
+                    return self._ready(self._versions[instruction.plan], epoch)
         raise AssertionError("a boundary always runs an epoch")
 
     def failed(self, epoch: int, error: Exception) -> Version:
@@ -143,9 +141,7 @@ class Modifier:
             for instruction in self._tell(EpochFailed(epoch, reason)):
                 if isinstance(instruction, RunEpoch):
                     _logger.warning("epoch %d failed under a change, which is rolled back: %s", epoch, reason)
-                    version = self._fed(self._versions[instruction.plan])
-                    version.watched = {step: guard for _, step, guard in self._watched(epoch)}
-                    return version
+                    return self._ready(self._versions[instruction.plan], epoch)
         raise error
 
     def _watched(self, epoch: int) -> Iterator[tuple[int, str, Guard]]:
@@ -160,10 +156,12 @@ class Modifier:
                 if guard is not None and since <= epoch < since + guard.epochs:
                     yield id_, (single.step if isinstance(single, Replace) else single.id), guard  # type: ignore[union-attr]
 
-    def _fed(self, version: Version) -> Version:
-        """A version, unless its rows come from another query than the one that runs."""
+    def _ready(self, version: Version, epoch: int) -> Version:
+        """A version with the guards that watch an epoch, unless its rows come from another query than the one that
+        runs."""
         if version.feed is not self.running:
             raise HandOverError
+        version.watched = {step: guard for _, step, guard in self._watched(epoch)}
         return version
 
     def _waiting(self) -> Version | None:

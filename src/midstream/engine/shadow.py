@@ -18,7 +18,7 @@ import pyarrow as pa
 from midstream.changes.difference import Difference, difference
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.modification import Modification
-from midstream.engine.epoch import execute, with_writes
+from midstream.engine.epoch import execute, with_writes, written_bytes
 from midstream.engine.examine import Examined
 from midstream.engine.failure import as_midstream_error
 from midstream.engine.reports import ReportBox
@@ -126,13 +126,7 @@ class ShadowRun:
             self.epoch = epoch
             self._old_ms.append(old_ms)
             self._new_ms.append((time.perf_counter() - clock) * 1000)
-            self._written += sum(
-                write.segment.bytes
-                for of_step in done.values()
-                for report in of_step
-                for write in report.tables.values()
-                if write.segment
-            )
+            self._written += written_bytes(done)
             for sink, difference_ in found.items():
                 self.outputs[sink] = self.outputs.get(sink, Difference()) + difference_
 
