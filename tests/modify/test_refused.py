@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import midstream as ms
 from midstream.coordinator.modification import Phase
@@ -169,6 +171,48 @@ def test_a_new_sink_that_cannot_be_written_goes_again(live: Live) -> None:
     assert "the service is down" in str(live.run.modification(1).reason)
     assert [step.id for step in live.run.graph().steps] == ["events", "clean", "sums", "out"]
     assert live.epoch(("a", 1)) == [{"k": "a", "n": 4, "s": 4}]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "memory"])
+def test_a_sink_in_the_place_of_another_cannot_be_written(live: Live, tmp_path: Path, kind: str) -> None:
+    """The one before gets the rows, from the first epoch of the change on: none is lost and none comes twice."""
+    place = str(tmp_path / "out")
+    sink = {"parquet": ms.sinks.parquet, "delta": ms.sinks.delta}.get(kind, lambda _: live.sink)(place)
+    start = live.source().key_by("k").aggregate("sums", s=F.sum("v")).sink("out", sink)
+    live.start(start, ("a", 1))
+    live.change(ms.Replace("out", sink=ms.sinks.for_each_epoch(refuses)), ("a", 10))
+    # As a driver does that has died just then: the epoch is finished once more.
+    runner = live.run._runner
+    runner.finalise(runner.last, runner.versions.current)
+    live.settled(live.run.modification(2))
+    live.epoch(("a", 100))
+    assert live.run.modification(1).phase is Phase.UNDONE
+    assert "the service is down" in str(live.run.modification(1).reason)
+    live.epoch(("a", 1000))
+    rows = live.sink.to_pylist() if kind == "memory" else _read(live.spark, kind, place)
+    assert sorted(row["s"] for row in rows) == [1, 11, 111, 1111]
+
+
+def _read(spark: SparkSession, kind: str, place: str) -> list[dict[str, Any]]:
+    if kind == "parquet":
+        return [row.asDict() for row in spark.read.parquet(place).collect()]
+    from deltalake import DeltaTable
+
+    rows: list[dict[str, Any]] = DeltaTable(place).to_pyarrow_table().to_pylist()
+    return rows
+
+
+def test_neither_sink_can_be_written(live: Live, tmp_path: Path) -> None:
+    """The run stops, as with any sink that is down, and a later one finishes the epoch."""
+    live.start(
+        live.source().key_by("k").aggregate("sums", s=F.sum("v")).sink("out", ms.sinks.parquet(tmp_path / "out"))
+    )
+    live.epoch(("a", 1))
+    assert live.submit(ms.Replace("out", sink=ms.sinks.for_each_epoch(refuses))).phase is Phase.WAITING
+    (tmp_path / ".out.midstream" / "owner.json").write_text("{}")
+    live.events.add(("a", 10))
+    with pytest.raises(MidstreamError, match="the service is down"):
+        live.run.process_available()
 
 
 def test_nothing_to_undo(live: Live) -> None:

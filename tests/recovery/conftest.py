@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from midstream.engine import faults
 from tests.recovery.orders import Shop
+from tests.recovery.summing import Case
 from tests.servers import S3Server
 
 
@@ -22,6 +24,14 @@ def shop(tmp_path: Path, postgres: str) -> Shop:
 def remote_shop(shop: Shop, s3_server: S3Server) -> Shop:
     """One whose checkpoint lies in an object store."""
     return replace(shop, url=s3_server.url(f"recovery/{shop.schema}"), options=s3_server.options)
+
+
+@pytest.fixture
+def case(tmp_path: Path, spark: SparkSession) -> Case:
+    """The pipeline of `summing.py`, with its first epoch of input."""
+    case = Case(tmp_path, spark)
+    case.add_epoch()
+    return case
 
 
 @pytest.fixture

@@ -89,6 +89,11 @@ class Replace(Body, _Replace):
     rename: Mapping[str, str] = field(default_factory=dict)
     convert: Callable[[Any], Any] | None = None
 
+    @property
+    def target(self) -> str:
+        """The step it is about."""
+        return self.step
+
     def __str__(self) -> str:
         return f"replace {self.step}"
 
@@ -113,6 +118,11 @@ class Insert(Body, _Insert):
     branch: bool = False
     parallelism: int | None = None
     compaction: CompactionPolicy | None = None
+
+    @property
+    def target(self) -> str:
+        """The step it is about."""
+        return self.id
 
     def __str__(self) -> str:
         return f"insert {self.id}"

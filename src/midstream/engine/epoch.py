@@ -24,7 +24,7 @@ from midstream.engine.sparklog import SparkLog
 from midstream.engine.version import Version
 from midstream.errors import CheckpointError
 from midstream.graph.steps import KeyedStep, SinkStep
-from midstream.sinks.base import StagedEpoch
+from midstream.sinks.base import SinkContext, StagedEpoch
 from midstream.state.compactor import Compactor
 from midstream.state.ledger import Ledger, now
 from midstream.state.manifest import Manifest, StagedFile, StepState, with_range_delete
@@ -59,8 +59,9 @@ class Versions(Protocol):
         """An epoch is real, and with it the version it was run with."""
         ...
 
-    def sink_failed(self, epoch: int, sink: str, error: Exception) -> bool:
-        """Whether a sink that cannot be written is one that a change has just added, and goes again."""
+    def sink_failed(self, context: SinkContext, staged: StagedEpoch, error: Exception) -> bool:
+        """Whether a sink that cannot be written is one that a change has just put in, and goes again; if it replaces
+        another, that one has got the rows."""
         ...
 
 
@@ -79,7 +80,7 @@ class Unchanging:
     def committed(self, manifest: Manifest) -> None:
         pass
 
-    def sink_failed(self, epoch: int, sink: str, error: Exception) -> bool:
+    def sink_failed(self, context: SinkContext, staged: StagedEpoch, error: Exception) -> bool:
         return False
 
 
@@ -144,11 +145,11 @@ class EpochRunner:
         """Make the staged files of a committed epoch visible; harmless when done before."""
         for step in version.compiled.pipeline.sinks:
             if step.id in manifest.sinks:
-                staged = StagedEpoch(manifest.epoch, manifest.sinks[step.id])
+                context, staged = version.contexts[step.id], StagedEpoch(manifest.epoch, manifest.sinks[step.id])
                 try:
-                    step.sink.finalise(version.contexts[step.id], staged)
+                    step.sink.finalise(context, staged)
                 except Exception as error:
-                    if not self.versions.sink_failed(manifest.epoch, step.id, error):
+                    if not self.versions.sink_failed(context, staged, error):
                         raise
                 reach(f"finalised:{step.id}")
 

@@ -52,9 +52,11 @@ from midstream.engine.plans import add_plan, log_shape, record_plan
 from midstream.engine.reports import ReportBox
 from midstream.engine.shadow import ShadowRun
 from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
+from midstream.engine.standin import write_instead
 from midstream.engine.version import Fork, Version, make_version
 from midstream.engine.wishes import DEFAULT_TIME_LIMIT, Latest, Program, Wishes
 from midstream.errors import ChangeError, MidstreamError
+from midstream.sinks.base import SinkContext, StagedEpoch
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest
 
@@ -152,9 +154,9 @@ class Modifier:
                 continue
             change = self._log.submission(id_).change
             for single in single_changes(change) if change is not None else []:
-                guard = getattr(single, "guard", None)
+                guard = single.guard if isinstance(single, Replace | Insert) else None
                 if guard is not None and since <= epoch < since + guard.epochs:
-                    yield id_, (single.step if isinstance(single, Replace) else single.id), guard  # type: ignore[union-attr]
+                    yield id_, single.target, guard  # type: ignore[union-attr]
 
     def _ready(self, version: Version, epoch: int) -> Version:
         """A version with the guards that watch an epoch, unless its rows come from another query than the one that
@@ -194,18 +196,34 @@ class Modifier:
             for number in [n for n in self._versions if n < self._machine.plan]:
                 del self._versions[number]
 
-    def sink_failed(self, epoch: int, sink: str, error: Exception) -> bool:
+    def sink_failed(self, context: SinkContext, staged: StagedEpoch, error: Exception) -> bool:
         with self._lock:
             for id_ in self._machine.live:
                 modification, change = self._machine.modifications[id_], self._log.submission(id_).change
-                added = [s.id for s in single_changes(change) if isinstance(s, Insert)] if change is not None else []
                 going = any(m.undoes == id_ and m.is_under_way for m in self._machine.modifications.values())
-                if sink in added and (modification.epoch == epoch or going):
+                written = [s for s in single_changes(change) if isinstance(s, Replace | Insert)] if change else []
+                put_in = {single.target: single for single in written if single.sink is not None}
+                if context.sink_id in put_in and (modification.epoch == staged.epoch or going):
+                    replaces = isinstance(put_in[context.sink_id], Replace)
+                    if replaces and not self._written_before(id_, context, staged):
+                        return False
                     reason = str(as_midstream_error(error, self._ledger))
                     _logger.warning("modification %d is undone, its sink cannot be written: %s", id_, reason)
                     self._tell(GuardTripped(id_, reason))
                     return True
         return False
+
+    def _written_before(self, id_: int, context: SinkContext, staged: StagedEpoch) -> bool:
+        """Give an epoch to the sink that a change has replaced; whether it has it now."""
+        pipeline = self._wishes.pipeline([live for live in self._machine.live if live != id_])
+        sink = next((step.sink for step in pipeline.sinks if step.id == context.sink_id), None)
+        try:
+            if sink is not None:
+                write_instead(sink, context, staged, self._ledger)
+        except Exception:
+            _logger.exception("epoch %d cannot be written to the sink before it either", staged.epoch)
+            return False
+        return sink is not None
 
     def _limit_first_epoch(self) -> None:
         """An epoch that is the first of a change must end in time: its functions may hang."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from midstream.errors import SinkError
-from midstream.sinks.base import SinkContext, StagedEpoch, StageOptions
+from midstream.sinks.base import SinkContext, StagedEpoch, StagedFile, StageOptions
 from midstream.sinks.columns import relaxed, require_distinct
 from midstream.state.directory import DirectoryStore
 from midstream.state.store import Store
@@ -90,13 +90,13 @@ class ParquetSink:
     def _publish(self, context: SinkContext, staged: StagedEpoch) -> None:
         visible = self.path / f"{self.epoch_column}={staged.epoch}"
         if visible.exists():
-            self._require_published(staged)
+            self._require_published(visible, staged)
             return
         ready = self._staging / f"ready-{staged.epoch}"
         with suppress(FileExistsError):
             ready.mkdir()
         for file in staged.files:
-            moved = ready / f"part-{PurePosixPath(file.path).name}.parquet"
+            moved = ready / _part(file)
             if not _move(self._staging / file.path, moved):
                 if visible.exists():  # by a driver that finalises the same epoch at the same time
                     return
@@ -108,9 +108,10 @@ class ParquetSink:
         if durable:
             _sync(self.path)
 
-    def _require_published(self, staged: StagedEpoch) -> None:
-        """Publishing moves the staged files, so one still lying there was staged by another run of this epoch."""
-        if any((self._staging / file.path).exists() for file in staged.files):
+    def _require_published(self, visible: Path, staged: StagedEpoch) -> None:
+        """Publishing moves the staged files, so one still lying there was staged by another run of this epoch, unless
+        it was published under the same name."""
+        if any((self._staging / file.path).exists() and not (visible / _part(file)).exists() for file in staged.files):
             raise SinkError.ahead(str(self.path), staged.epoch, staged.epoch - 1)
 
     def _sweep(self, epoch: int) -> None:
@@ -186,6 +187,11 @@ def _local_directory(path: str) -> Path:
     if not directory.name:
         raise SinkError.bad_target("parquet", path, "a directory below the root")
     return directory
+
+
+def _part(file: StagedFile) -> str:
+    """The name of a staged file once it is visible."""
+    return f"part-{PurePosixPath(file.path).name}.parquet"
 
 
 def _move(source: Path, target: Path) -> bool:
