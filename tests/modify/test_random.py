@@ -73,6 +73,7 @@ def killed_again_and_again(root: Path, seed: int, length: int, kills: int) -> di
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("spark")
 def test_random_changes_with_kills(tmp_path: Path) -> None:
     result = killed_again_and_again(tmp_path, seed=7, length=8, kills=2)
     assert len(result["phases"]) == 8  # type: ignore[arg-type]
@@ -81,6 +82,7 @@ def test_random_changes_with_kills(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(10))
+@pytest.mark.usefixtures("spark")
 def test_many_random_changes_with_many_kills(tmp_path: Path, seed: int) -> None:
     result = killed_again_and_again(tmp_path, seed=100 + seed, length=25, kills=8)
     print(result)
