@@ -173,6 +173,17 @@ def test_a_worker_that_dies_costs_only_its_job(table: Table) -> None:
         assert compactor.apply(steps)["x"].tables["t"].segments != ()
     finally:
         compactor.close()
+    assert not _zombies()
+
+
+def _zombies() -> list[str]:
+    """Children of this process that have ended and that nobody has asked about."""
+    states = [Path(f"/proc/{child}/stat").read_text() for child in _children()]
+    return [state for state in states if state.rpartition(")")[2].split()[0] == "Z"]
+
+
+def _children() -> list[str]:
+    return [child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()]
 
 
 def test_a_merge_that_outlives_its_run_is_committed_by_the_next(table: Table) -> None:

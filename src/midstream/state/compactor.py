@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from midstream.state.compaction import (
     CompactionJob,
@@ -134,9 +135,12 @@ class _Lane:
         self._jobs.put(None)
         if finish:
             self._thread.join()
-        if self.worker is not None:
-            self.worker.kill()
+        worker = self.worker
+        if worker is not None:
+            worker.kill()
         self._thread.join(timeout=10)
+        if worker is not None:
+            _bury(worker)
 
     def _serve(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -144,6 +148,8 @@ class _Lane:
                 outcome = self._run(job)
             except (OSError, EOFError, pickle.PickleError):
                 outcome = None  # the worker died: its files are orphans, the next commit plans the job again
+                if self.worker is not None:
+                    _bury(self.worker)
                 self.worker = None
             self._done(self, outcome)
 
@@ -160,3 +166,13 @@ class _Lane:
         self.worker.stdin.flush()
         outcome: CompactionResult | Exception = pickle.load(self.worker.stdout)
         return outcome
+
+
+def _bury(worker: subprocess.Popen[bytes]) -> None:
+    """Leave nothing of a process behind: neither its entry in the system's table nor its pipes."""
+    worker.kill()
+    worker.wait()
+    for pipe in (worker.stdin, worker.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # what was still to be written has nobody to go to
+                pipe.close()
