@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format lock bench clean
+.PHONY: help setup demo test test-long lint format jvm lock bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,6 +45,9 @@ lint: setup ## check style and types
 format: setup ## format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+jvm: setup ## compile the one JVM class into the jar of the package, after a change to its source
+	$(RUN) $(BIN)/python scripts/build_jvm.py
 
 # A separate environment, because the lock cannot hold pip-tools: it wants pip and setuptools themselves pinned.
 lock: ## bring requirements.lock up to date with pyproject.toml; ARGS=--upgrade takes the newest versions

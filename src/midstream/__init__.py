@@ -9,7 +9,7 @@
 
 from midstream import sinks
 from midstream.aggregates.spec import fold
-from midstream.changes.change import ChangeSet, Guard, Insert, Remove, Replace, Rescale, Tune
+from midstream.changes.change import ChangeSet, Drain, Guard, Insert, Migrate, Remove, Replace, Rescale, Tune
 from midstream.errors import MidstreamError
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.stream import KeyedStream, Stream, pipeline, source, table
@@ -19,10 +19,12 @@ from midstream.task.userfn import TableUpdate
 __all__ = [
     "ChangeSet",
     "CompactionPolicy",
+    "Drain",
     "Guard",
     "Insert",
     "KeyedStream",
     "MidstreamError",
+    "Migrate",
     "Pipeline",
     "Remove",
     "Replace",

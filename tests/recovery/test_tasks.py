@@ -21,7 +21,7 @@ from midstream.state.manifest import StagedFile
 from midstream.state.segment import SegmentInfo
 from midstream.state.store import open_store
 from midstream.task.report import TableWrite, TaskReport
-from tests.recovery.cluster import SPARK_HOME, spark_cluster
+from tests.cluster.standalone import SPARK_HOME, spark_cluster
 from tests.recovery.orders import segments_needed, segments_stored
 from tests.recovery.processes import run_module
 from tests.recovery.task_trouble import EPOCHS, KEYS, expected, write_input

@@ -171,6 +171,45 @@ class Tune:
 
 
 @dataclass(frozen=True)
+class Migrate:
+    """Move instances of a keyed step to another executor: those named, those of an executor, or all of them.
+
+    They go on there with the next epoch, and fetch state as they need it.
+    """
+
+    step: str
+    to: str
+    instances: Sequence[int] | None = None
+    _: KW_ONLY
+    from_executor: str | None = None
+    application: str | None = None
+    """Whose executors are meant: the one it is handed in to."""
+
+    def __str__(self) -> str:
+        told = f"instances {', '.join(map(str, self.instances))} of " if self.instances is not None else ""
+        origin = f" from executor {self.from_executor}" if self.from_executor is not None else ""
+        return f"migrate {told}{self.step}{origin} to executor {self.to}"
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Take all instances off an executor, or off a host and all its executors, for good.
+
+    With `decommission` the cluster is then asked to end the executors.
+    """
+
+    executor: str | None = None
+    _: KW_ONLY
+    host: str | None = None
+    decommission: bool = False
+    application: str | None = None
+
+    def __str__(self) -> str:
+        what = f"executor {self.executor}" if self.executor is not None else f"host {self.host}"
+        return f"drain {what}{' and end it' if self.decommission else ''}"
+
+
+@dataclass(frozen=True)
 class ChangeSet:
     """Several changes at one boundary: all of them, or none."""
 
@@ -184,10 +223,11 @@ class ChangeSet:
         return "; ".join(map(str, self.changes))
 
 
-Change: TypeAlias = Replace | Insert | Remove | Rescale | Tune | ChangeSet
+SingleChange: TypeAlias = Replace | Insert | Remove | Rescale | Tune | Migrate | Drain
+Change: TypeAlias = SingleChange | ChangeSet
 
 
-def single_changes(change: Change) -> list[Replace | Insert | Remove | Rescale | Tune]:
+def single_changes(change: Change) -> list[SingleChange]:
     """The changes of a set, and of sets within it, in their order."""
     if isinstance(change, ChangeSet):
         return [single for part in change.changes for single in single_changes(part)]

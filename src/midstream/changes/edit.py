@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from midstream.changes.change import Body, Change, Insert, Remove, Replace, Rescale, Tune, single_changes
+from midstream.changes.change import Body, Change, Insert, Migrate, Remove, Replace, Rescale, Tune, single_changes
 from midstream.changes.draft import Draft
 from midstream.errors import ChangeError
 from midstream.graph.pipeline import Pipeline
@@ -51,6 +51,8 @@ def changed(pipeline: Pipeline, change: Change) -> Pipeline:
                 _rescale(draft, single)
             case Tune():
                 _tune(draft, single)
+            case Migrate():
+                _keyed(draft, single.step, str(single))
     result = draft.build()
     there = {step.id for step in result.steps}
     for id_ in inserted:
@@ -156,9 +158,7 @@ def _remove(draft: Draft, change: Remove) -> None:
 
 
 def _rescale(draft: Draft, change: Rescale) -> None:
-    step = draft.step(change.step, str(change))
-    if not isinstance(step, KeyedStep):
-        raise ChangeError.wrong_kind(str(change), step.id, step.kind, "a step with state")
+    step = _keyed(draft, change.step, str(change))
     try:
         ranges = even_ranges(change.to) if isinstance(change.to, int) else ranges_from(list(change.to))
     except (ValueError, TypeError) as cause:
@@ -175,10 +175,15 @@ def _tune(draft: Draft, change: Tune) -> None:
         return
     ids = [change.step] if change.step is not None else [i for i, s in draft.steps.items() if isinstance(s, KeyedStep)]
     for id_ in ids:
-        step = draft.step(id_, str(change))
-        if not isinstance(step, KeyedStep):
-            raise ChangeError.wrong_kind(str(change), step.id, step.kind, "a step with state")
+        step = _keyed(draft, id_, str(change))
         draft.put(replace(step, compaction=change.compaction), draft.inputs[id_])
+
+
+def _keyed(draft: Draft, id: str, what: str) -> KeyedStep:
+    step = draft.step(id, what)
+    if not isinstance(step, KeyedStep):
+        raise ChangeError.wrong_kind(what, step.id, step.kind, "a step with state")
+    return step
 
 
 def _make(id: str, body: Body) -> Step:

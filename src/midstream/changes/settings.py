@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from midstream.changes.change import Change, Tune, single_changes
+from midstream.changes.change import Change, Drain, Migrate, Tune, single_changes
 from midstream.errors import ChangeError
+from midstream.placement.assign import Rules
 
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "trigger_seconds": (0, 86_400),
@@ -23,12 +24,20 @@ class Settings:
     rows_per_epoch: int | None = None
     arrow_batch_rows: int | None = None
     rows_per_file: Mapping[str, float] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
+    """Where instances must run, and where not."""
 
     def after(self, change: Change) -> Settings:
         settings = self
-        for tune in single_changes(change):
-            if isinstance(tune, Tune):
-                settings = settings._tuned(tune)
+        for single in single_changes(change):
+            match single:
+                case Tune():
+                    settings = settings._tuned(single)
+                case Migrate():
+                    rules = settings.rules.within(single.application)
+                    settings = replace(settings, rules=rules.pinned(single.step, single.instances or (), single.to))
+                case Drain():
+                    settings = replace(settings, rules=_drained(settings.rules, single))
         return settings
 
     def _tuned(self, tune: Tune) -> Settings:
@@ -47,3 +56,10 @@ class Settings:
             (s.trigger_seconds, s.rows_per_epoch, s.rows_per_file if s.rows_per_epoch else None) for s in (self, other)
         )
         return mine == others
+
+
+def _drained(rules: Rules, drain: Drain) -> Rules:
+    if drain.host is not None:
+        return replace(rules, hosts=rules.hosts | {drain.host})
+    rules = rules.within(drain.application)
+    return replace(rules, executors=rules.executors | {str(drain.executor)})

@@ -16,6 +16,7 @@ from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
 from midstream.engine.failure import step_error
 from midstream.engine.guards import Observation, observe
 from midstream.engine.internals import before_exchange, map_in_arrow, run_job
+from midstream.engine.placer import ANYWHERE, Places
 from midstream.engine.sources import split_batch
 from midstream.errors import MidstreamError
 from midstream.graph.steps import AggregateStep, KeyedStep, OutputMode, SinkStep, SourceStep, Step
@@ -62,6 +63,7 @@ class Dataflow:
     schemas: InputSchemas
     careful: bool
     few_rows: bool = False
+    places: Places = ANYWHERE
     watched: Mapping[str, Guard] = field(default_factory=dict)
     observed: dict[str, Observation] = field(default_factory=dict)
     _frames: dict[str, DataFrame] = field(default_factory=dict)
@@ -186,7 +188,8 @@ class Dataflow:
         hashed = frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
         if self.few_rows and len(state.ranges) == 1:
             return hashed.coalesce(1)  # one task for all of it, which waits but once for its turn
-        return hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))
+        exchanged = hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))
+        return self.places.apply(keyed.step.id, exchanged)
 
 
 def _is_complete(step: Step) -> bool:

@@ -19,6 +19,7 @@ from midstream.engine.dataflow import Dataflow
 from midstream.engine.epochs import EpochReport, StepReport
 from midstream.engine.faults import reach
 from midstream.engine.internals import ARROW_BATCH_CONF, ARROW_BATCH_ROWS
+from midstream.engine.placer import ANYWHERE, Placer, Places
 from midstream.engine.reports import ReportBox, UnclearReportsError
 from midstream.engine.sparklog import SparkLog
 from midstream.engine.version import Version
@@ -92,6 +93,7 @@ class EpochRunner:
     ledger: Ledger
     compactor: Compactor
     box: ReportBox
+    placer: Placer
     log: SparkLog = field(init=False)
     last: Manifest = field(init=False)
     committed: Callable[[Manifest, EpochReport], None] = field(init=False)
@@ -160,7 +162,9 @@ class EpochRunner:
             try:
                 before = version.state_after(self.last)
                 self._tune(version, batch)
-                return version, before, execute(version, self.ledger.store, self.box, batch, epoch, before)
+                places = self.placer.places(before, version.settings.rules)
+                reports = execute(version, self.ledger.store, self.box, batch, epoch, before, places)
+                return version, before, reports
             except Exception as error:
                 version = self.versions.failed(epoch, error)
 
@@ -239,7 +243,13 @@ class EpochRunner:
 
 
 def execute(
-    version: Version, store: Store, box: ReportBox, batch: DataFrame, epoch: int, state: Mapping[str, StepState]
+    version: Version,
+    store: Store,
+    box: ReportBox,
+    batch: DataFrame,
+    epoch: int,
+    state: Mapping[str, StepState],
+    places: Places = ANYWHERE,
 ) -> dict[str, list[TaskReport]]:
     """Run rows through a version; what its tasks did, by step. Nothing of it is real yet."""
     partitions = {id_: len(step.ranges) for id_, step in state.items()}
@@ -257,6 +267,7 @@ def execute(
             schemas=version.schemas,
             careful=version.careful,
             few_rows=version.few_rows,
+            places=places,
             watched=version.watched,
         )
         flow.execute(batch)

@@ -48,6 +48,7 @@ from midstream.engine.feed import Feed
 from midstream.engine.guards import broken_promise
 from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import TimeLimit
+from midstream.engine.placer import Placer
 from midstream.engine.plans import add_plan, log_shape, record_plan
 from midstream.engine.reports import ReportBox
 from midstream.engine.shadow import ShadowRun
@@ -90,12 +91,19 @@ class Modifier:
     """
 
     def __init__(
-        self, program: Program, ledger: Ledger, spark: SparkSession, retain_epochs: int, drop_live: bool = False
+        self,
+        program: Program,
+        ledger: Ledger,
+        spark: SparkSession,
+        retain_epochs: int,
+        placer: Placer,
+        drop_live: bool = False,
     ) -> None:
         self._program = program
         self._ledger = ledger
         self._spark = spark
         self._retain = retain_epochs
+        self._placer = placer
         self._examiner = Examiner(spark, ledger)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -192,7 +200,10 @@ class Modifier:
 
     def committed(self, manifest: Manifest) -> None:
         with self._lock, self._unlimited():
-            self._tell(EpochCommitted(manifest.epoch))
+            applied = self._tell(EpochCommitted(manifest.epoch))
+            for record in (i for i in applied if isinstance(i, Record) and i.phase is Phase.APPLIED):
+                if (change := self._log.submission(record.id).change) is not None:
+                    self._placer.after(change)
             for number in [n for n in self._versions if n < self._machine.plan]:
                 del self._versions[number]
 
@@ -466,4 +477,5 @@ class Modifier:
         return replace(wish, may_lose=submission.allow_state_loss)
 
     def _complete(self, change: Change) -> Change:
+        change = self._placer.resolve(change, self.current.settings.rules)
         return self._wishes.complete(change, self.current, self.latest().batch)

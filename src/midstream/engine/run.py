@@ -31,6 +31,7 @@ from midstream.engine.shadow import Shadow
 from midstream.engine.sparklog import SparkLog
 from midstream.engine.wishes import Latest
 from midstream.errors import ChangeError, CheckpointError, EpochError, MidstreamError
+from midstream.placement.assign import Executor
 from midstream.state.collector import Collector
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest
@@ -150,6 +151,15 @@ class Run:
     def graph(self) -> Graph:
         """The pipeline as it is now; print it to read it."""
         return describe(self._modifier.current, self._runner.last)
+
+    def executors(self) -> list[Executor]:
+        """The executors of the cluster that run now; none where Spark runs in one process."""
+        return self._runner.placer.cluster.executors()
+
+    def placement(self) -> dict[str, list[str]]:
+        """The executor each instance of each keyed step belongs on, as of the last epoch; empty without a cluster."""
+        placed = self._runner.placer.assignment
+        return {step: [instance.executor for instance in instances] for step, instances in placed.items()}
 
     def plan(self, change: Change) -> Verdict:
         """What a change would do, without doing it: raises what makes it impossible; print the verdict to read it."""

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import PySparkException
 
+from midstream.engine.cluster import Cluster
 from midstream.engine.compile import compile_pipeline
 from midstream.engine.epoch import EpochRunner, Unchanging
 from midstream.engine.feed import Feed
 from midstream.engine.internals import EPOCH_CONF, SessionConf
 from midstream.engine.modify import Modifier
+from midstream.engine.placer import Placer
 from midstream.engine.reports import ReportBox
 from midstream.engine.run import QueryMaker, Run
 from midstream.engine.sources import load_source, tagged_union
@@ -50,12 +52,14 @@ def start(
     program = Program(pipeline, loaded, compiled, dict(trigger or {}))
     ledger = Ledger.open(open_store(checkpoint, store_options))
     try:
-        modifier = Modifier(program, ledger, spark, retain_epochs, drop_live=live_changes == "drop")
+        placer = Placer(Cluster(spark))
+        modifier = Modifier(program, ledger, spark, retain_epochs, placer, drop_live=live_changes == "drop")
         runner = EpochRunner(
             versions=modifier if changeable else Unchanging(modifier.current),
             ledger=ledger,
             compactor=Compactor(ledger.store, modifier.current.policies, ledger.driver.generation),
             box=ReportBox(spark.sparkContext),
+            placer=placer,
         )
         return Run(ledger, runner, modifier, _query_maker(spark, name), retain_epochs, changeable)
     except BaseException:

@@ -203,3 +203,37 @@ class ChangeError(MidstreamError):
             "The run was started with changeable=False.",
             hint="start it without that, and it can be changed while it runs.",
         )
+
+    @classmethod
+    def no_executors(cls, what: str, why: str) -> ChangeError:
+        return cls("NO_PLACEMENT", f"Cannot {what}: {why}.", hint="placement needs a cluster with executors.")
+
+    @classmethod
+    def unknown_executor(cls, what: str, id: str, known: Sequence[str]) -> ChangeError:
+        return cls(
+            "UNKNOWN_EXECUTOR",
+            f"Cannot {what}: there is no executor or host '{id}'.",
+            hint=f"there are {', '.join(known) or 'none'}; run.executors() tells them.",
+        )
+
+    @classmethod
+    def unknown_instance(cls, what: str, instance: int, count: int) -> ChangeError:
+        return cls(
+            "UNKNOWN_INSTANCE",
+            f"Cannot {what}: there is no instance {instance}.",
+            hint=f"the step has the instances 0 to {count - 1}.",
+        )
+
+    @classmethod
+    def bad_drain(cls) -> ChangeError:
+        return cls(
+            "BAD_DRAIN", "Drain takes an executor or a host.", hint="write Drain('1') or Drain(host='10.0.0.7')."
+        )
+
+    @classmethod
+    def nowhere_left(cls, what: str) -> ChangeError:
+        return cls(
+            "NOWHERE_LEFT",
+            f"Cannot {what}: no executor would be left to run anything.",
+            hint="add executors first, or undo another drain.",
+        )

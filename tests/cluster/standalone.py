@@ -20,14 +20,15 @@ HOSTS = ("127.0.0.1", "127.0.0.2")
 
 @contextmanager
 def spark_cluster(directory: Path) -> Iterator[str]:
-    """A master and a worker of one core on each host; gives the master's URL."""
+    """A master and a worker of one core on each host, which caches in `<directory>/cache-<host>`; the master's URL."""
     port, *interfaces = free_ports(4)
     url = f"spark://{HOSTS[0]}:{port}"
     with ExitStack() as stack:
 
         def start(name: str, role: str, *arguments: str) -> Process:
             command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *arguments]
-            process = run_command(command, directory / f"{name}.log", SPARK_HOME=str(SPARK_HOME), **_SMALL)
+            own = {"SPARK_HOME": str(SPARK_HOME), "MIDSTREAM_CACHE_DIR": str(cache_of(directory, name))}
+            process = run_command(command, directory / f"{name}.log", **own, **_SMALL)
             stack.callback(process.kill_all)
             return process
 
@@ -38,6 +39,11 @@ def spark_cluster(directory: Path) -> Iterator[str]:
         logs = [directory / f"{host}.log" for host in HOSTS]
         wait_until(lambda: all("registered with master" in log.read_text() for log in logs), 300, "the cluster is up")
         yield url
+
+
+def cache_of(directory: Path, host: str) -> Path:
+    """Where executors on a host keep copies of state."""
+    return directory / f"cache-{host}"
 
 
 _SMALL = {

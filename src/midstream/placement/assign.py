@@ -1,0 +1,139 @@
+"""Which executor runs which instance of a keyed step. Facts in, an assignment out: no Spark, no I/O.
+
+An instance stays where it is, because its state is cached there, unless its executor is gone or drained, a change has
+pinned it elsewhere, or its step is two instances out of balance. Without its pin it goes back where it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from midstream.state.hashspace import HashRange
+
+
+@dataclass(frozen=True)
+class Executor:
+    """A process of the cluster that runs tasks."""
+
+    id: str
+    host: str
+
+    @property
+    def location(self) -> str:
+        """In Spark's notation of preferred places."""
+        return f"executor_{self.host}_{self.id}"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What changes demand: instances of a step on certain executors; executors and hosts that get none.
+
+    Executors are known by numbers that another application gives to others: `application` says whose they are.
+    """
+
+    pins: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    executors: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+    application: str | None = None
+
+    def allows(self, executor: Executor) -> bool:
+        return executor.id not in self.executors and executor.host not in self.hosts
+
+    def within(self, application: str | None) -> Rules:
+        """What of it holds in an application."""
+        return self if application == self.application else Rules(hosts=self.hosts, application=application)
+
+    def pinned(self, step: str, instances: Iterable[int], to: str) -> Rules:
+        return replace(self, pins={**self.pins, step: {**self.pins.get(step, {}), **dict.fromkeys(instances, to)}})
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One partition of a keyed step and the executor it belongs on. Without a pin that is its `home`."""
+
+    range: HashRange
+    executor: str
+    home: str
+
+
+Assignment: TypeAlias = Mapping[str, tuple[Instance, ...]]
+
+
+def assign(
+    steps: Mapping[str, Sequence[HashRange]],
+    executors: Sequence[Executor],
+    before: Assignment,
+    rules: Rules = Rules(),  # noqa: B008 (frozen)
+) -> dict[str, tuple[Instance, ...]]:
+    """Where every instance belongs now. Empty when there is no executor to put one on."""
+    usable = [executor.id for executor in executors if rules.allows(executor)]
+    if not usable:
+        return {}
+    total: Counter[str] = Counter()
+    assigned: dict[str, tuple[Instance, ...]] = {}
+    for step, ranges in steps.items():
+        homes = _homes(ranges, before.get(step, ()), usable, total)
+        pins = {instance: to for instance, to in rules.pins.get(step, {}).items() if to in usable}
+        assigned[step] = tuple(
+            Instance(r, pins.get(number, home), home)
+            for number, (r, home) in enumerate(zip(ranges, homes, strict=True))
+        )
+        total.update(instance.executor for instance in assigned[step])
+    return assigned
+
+
+def _homes(
+    ranges: Sequence[HashRange], before: Sequence[Instance], usable: Sequence[str], total: Mapping[str, int]
+) -> list[str]:
+    """Where instances belong that nobody has moved: where they were, as far as that is even."""
+    places = _stay(ranges, before, usable)
+    _fill(places, usable, total)
+    homes = [str(place) for place in places]
+    _balance(homes, usable)
+    return homes
+
+
+def _stay(ranges: Sequence[HashRange], before: Sequence[Instance], usable: Sequence[str]) -> list[str | None]:
+    """For each range the executor that had most of it: there its state is."""
+    places: list[str | None] = []
+    for wanted in ranges:
+        shares: Counter[str] = Counter()
+        for instance in before:
+            shared = min(wanted.end, instance.range.end) - max(wanted.start, instance.range.start)
+            if shared > 0 and instance.home in usable:
+                shares[instance.home] += shared
+        places.append(shares.most_common(1)[0][0] if shares else None)
+    return places
+
+
+def _fill(places: list[str | None], usable: Sequence[str], total: Mapping[str, int]) -> None:
+    """Put instances without a place where the step has the fewest, and among those where all steps have the fewest."""
+    for instance, place in enumerate(places):
+        if place is None:
+            held = Counter(places)
+            places[instance] = min(usable, key=lambda executor: (held[executor], total.get(executor, 0)))
+
+
+def _balance(places: list[str], usable: Sequence[str]) -> None:
+    """Move as few instances as it takes until no executor has two more than another."""
+    while True:
+        held = Counter(dict.fromkeys(usable, 0))
+        held.update(places)
+        most, least = max(usable, key=lambda e: held[e]), min(usable, key=lambda e: held[e])
+        if held[most] < held[least] + 2:
+            return
+        places[max(i for i, executor in enumerate(places) if executor == most)] = least
+
+
+def moves(before: Assignment, after: Assignment) -> dict[str, dict[int, tuple[str, str]]]:
+    """Instances of unchanged ranges that change their executor: by step and instance, from where and to where."""
+    found: dict[str, dict[int, tuple[str, str]]] = {}
+    for step, instances in after.items():
+        known = {instance.range: instance.executor for instance in before.get(step, ())}
+        for number, instance in enumerate(instances):
+            if known.get(instance.range, instance.executor) != instance.executor:
+                found.setdefault(step, {})[number] = (known[instance.range], instance.executor)
+    return found
