@@ -9,7 +9,7 @@
 
 from midstream import sinks
 from midstream.aggregates.spec import fold
-from midstream.changes.change import ChangeSet, Drain, Guard, Insert, Migrate, Remove, Replace, Rescale, Tune
+from midstream.changes.change import ChangeSet, Drain, Guard, Insert, Migrate, Rebalance, Remove, Replace, Rescale, Tune
 from midstream.errors import MidstreamError
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.stream import KeyedStream, Stream, pipeline, source, table
@@ -26,6 +26,7 @@ __all__ = [
     "MidstreamError",
     "Migrate",
     "Pipeline",
+    "Rebalance",
     "Remove",
     "Replace",
     "Rescale",

@@ -151,6 +151,21 @@ class Rescale:
 
 
 @dataclass(frozen=True)
+class Rebalance:
+    """Ranges of another width for a keyed step, so that its partitions have equally much to do by what they had to do
+    lately; `to` another number of them. No state is rewritten."""
+
+    step: str
+    to: int | None = None
+    _: KW_ONLY
+    starts: Sequence[int] | None = None
+    """The hashes at which partitions begin: found when it is handed in."""
+
+    def __str__(self) -> str:
+        return f"rebalance {self.step}{f' to {self.to}' if self.to is not None else ''}"
+
+
+@dataclass(frozen=True)
 class Tune:
     """Settings of the run, or of one keyed step (`step` with `compaction`). None leaves a setting as it is."""
 
@@ -223,7 +238,7 @@ class ChangeSet:
         return "; ".join(map(str, self.changes))
 
 
-SingleChange: TypeAlias = Replace | Insert | Remove | Rescale | Tune | Migrate | Drain
+SingleChange: TypeAlias = Replace | Insert | Remove | Rescale | Rebalance | Tune | Migrate | Drain
 Change: TypeAlias = SingleChange | ChangeSet
 
 

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from midstream.changes.change import Body, Change, Insert, Migrate, Remove, Replace, Rescale, Tune, single_changes
+from midstream.changes.change import (
+    Body,
+    Change,
+    Insert,
+    Migrate,
+    Rebalance,
+    Remove,
+    Replace,
+    Rescale,
+    Tune,
+    single_changes,
+)
 from midstream.changes.draft import Draft
 from midstream.errors import ChangeError
 from midstream.graph.pipeline import Pipeline
@@ -49,6 +60,8 @@ def changed(pipeline: Pipeline, change: Change) -> Pipeline:
                 _remove(draft, single)
             case Rescale():
                 _rescale(draft, single)
+            case Rebalance(step, starts=starts):
+                _rescale(draft, Rescale(step, list(starts or [])))
             case Tune():
                 _tune(draft, single)
             case Migrate():

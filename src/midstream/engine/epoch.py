@@ -27,6 +27,7 @@ from midstream.errors import CheckpointError
 from midstream.graph.steps import KeyedStep, SinkStep
 from midstream.sinks.base import SinkContext, StagedEpoch
 from midstream.state.compactor import Compactor
+from midstream.state.heat import Heat
 from midstream.state.ledger import Ledger, now
 from midstream.state.manifest import Manifest, StagedFile, StepState, with_range_delete
 from midstream.state.store import Store
@@ -284,7 +285,7 @@ def execute(
 
 
 def with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepState:
-    """A step's tables with the deltas of an epoch."""
+    """A step's tables with the deltas of an epoch, and its heat with the rows of it."""
     tables = dict(step.tables)
     for name, table in step.tables.items():
         writes = [report.tables[name] for report in reports if name in report.tables]
@@ -295,7 +296,8 @@ def with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepS
         )
         bounds = [write.delete_below for write in writes if write.delete_below is not None]
         tables[name] = with_range_delete(table, max(bounds), epoch) if bounds else table  # type: ignore[type-var]
-    return StepState(step.ranges, tables)
+    heat = (step.heat or Heat.none()).after(report.heat for report in reports if report.heat is not None)
+    return StepState(step.ranges, tables, heat)
 
 
 def written_bytes(reports: Mapping[str, list[TaskReport]]) -> int:

@@ -164,7 +164,7 @@ def _in_one_partition(state: Mapping[str, StepState], verdict: Verdict) -> dict[
     """State for the trial of a few rows: one partition will do, except where partitions are what changes, so that what
     Spark compiles for them is there when the change is applied."""
     rescaled = {step.id for step in verdict.steps if step.edit is Edit.RESCALED}
-    return {id_: s if id_ in rescaled else StepState((WHOLE,), s.tables) for id_, s in state.items()}
+    return {id_: s if id_ in rescaled else replace(s, ranges=(WHOLE,)) for id_, s in state.items()}
 
 
 def _check_sinks(before: Compiled, after: Compiled) -> None:

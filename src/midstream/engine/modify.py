@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JNetworkError
 
+from midstream.changes.balance import balanced
 from midstream.changes.change import Change, Guard, Insert, Replace, single_changes
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.machine import Coordinator
@@ -478,4 +479,5 @@ class Modifier:
 
     def _complete(self, change: Change) -> Change:
         change = self._placer.resolve(change, self.current.settings.rules)
+        change = balanced(change, self.latest().manifest.steps)
         return self._wishes.complete(change, self.current, self.latest().batch)

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from midstream.state.compaction import (
     CompactionJob,
@@ -74,7 +75,7 @@ class Compactor:
             table = step.tables.get(result.table) if step else None
             merged: TableState | None = apply_compaction(table, result) if table else None
             if step and merged:
-                changed[result.step] = StepState(step.ranges, {**step.tables, merged.spec.name: merged})
+                changed[result.step] = replace(step, tables={**step.tables, merged.spec.name: merged})
         return changed
 
     def in_flight(self) -> set[str]:

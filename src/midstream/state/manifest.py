@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 from midstream.errors import CheckpointError
 from midstream.state.conversion import Conversion
 from midstream.state.hashspace import HashRange, ranges_from
+from midstream.state.heat import Heat
 from midstream.state.ranges import RangeDelete, drops_freely
 from midstream.state.segment import SegmentInfo
 from midstream.state.tables import TableKind, TableSpec
@@ -45,10 +47,11 @@ class TableState:
 
 @dataclass(frozen=True)
 class StepState:
-    """What a keyed step has at an epoch: the ranges of its partitions and its tables."""
+    """What a keyed step has at an epoch: the ranges of its partitions, its tables, and how busy each bin has been."""
 
     ranges: tuple[HashRange, ...]
     tables: Mapping[str, TableState]
+    heat: Heat | None = None
 
     @property
     def bytes(self) -> int:
@@ -154,7 +157,7 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
             source_files=body["source_files"],
             metrics=body["metrics"],
         )
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as cause:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, zlib.error) as cause:
         raise CheckpointError.damaged_manifest(path, cause) from cause
 
 
@@ -162,12 +165,14 @@ def _step_to_json(step: StepState) -> dict[str, Any]:
     return {
         "ranges": [r.start for r in step.ranges],
         "tables": {name: _table_to_json(table) for name, table in step.tables.items()},
+        "heat": step.heat.encode() if step.heat is not None else None,
     }
 
 
 def _step_from_json(body: dict[str, Any]) -> StepState:
     tables = {name: _table_from_json(name, table) for name, table in body["tables"].items()}
-    return StepState(ranges_from(body["ranges"]), tables)
+    heat = body.get("heat")
+    return StepState(ranges_from(body["ranges"]), tables, Heat.decode(heat) if heat is not None else None)
 
 
 def _table_to_json(table: TableState) -> dict[str, Any]:

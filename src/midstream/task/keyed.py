@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from midstream.state.cache import process_cache
 from midstream.state.hashspace import HASH_END, HashRange
+from midstream.state.heat import bin_counts
 from midstream.state.keys import flatten, group_rows
 from midstream.state.manifest import TableState
 from midstream.state.reader import PartitionSnapshot
@@ -84,6 +85,7 @@ class KeyedTask:
                 fetched_bytes=process_cache().fetched_bytes - fetched,
                 tables=writes,
                 staged=staged,
+                heat=bin_counts(groups),
             )
         )
         if self.emit:

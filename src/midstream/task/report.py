@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from midstream.state.heat import BinCounts
 from midstream.state.manifest import StagedFile
 from midstream.state.segment import SegmentInfo
 
@@ -35,3 +36,4 @@ class TaskReport:
     fetched_bytes: int = 0
     tables: Mapping[str, TableWrite] = field(default_factory=dict)
     staged: Mapping[str, StagedFile] = field(default_factory=dict)
+    heat: BinCounts | None = None

@@ -1,0 +1,98 @@
+"""Heat: how busy each bin of the hash space has been lately. It says what to fetch first and where to cut ranges."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from midstream.state.hashspace import BIN_BITS, BINS, HASH_MIN, PLACE_BITS, HashRange, ranges_from
+from midstream.state.tables import Groups
+
+_BIN_WIDTH = 2 ** (64 - BIN_BITS)
+_PLACE_WIDTH = 2 ** (64 - PLACE_BITS)
+_EDGES = np.arange(1, BINS, dtype=np.int64) * np.int64(_BIN_WIDTH) + np.int64(HASH_MIN)
+
+DECAY = 0.9
+"""What is left of a bin's heat after an epoch: half of it after seven."""
+
+_STEPS = 8
+"""Heat is written down as a logarithm, so many steps a power of two: within 9 %, which no decision depends on."""
+
+BinCounts: TypeAlias = tuple[int, bytes]
+"""Rows by bin as a task reports them: the number of the first bin, and counts from there on as 32-bit integers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Heat:
+    """Rows an epoch by bin, older epochs counting less and less."""
+
+    bins: npt.NDArray[np.float64]
+
+    @classmethod
+    def none(cls) -> Heat:
+        return cls(np.zeros(BINS))
+
+    def after(self, reports: Iterable[BinCounts]) -> Heat:
+        """The heat one epoch later. Reports of an epoch that had no rows leave everything to cool."""
+        bins = self.bins * DECAY
+        for first, data in reports:
+            counts = np.frombuffer(data, np.uint32)
+            bins[first : first + len(counts)] += counts * (1 - DECAY)
+        return Heat(bins)
+
+    @cached_property
+    def _below(self) -> npt.NDArray[np.float64]:
+        """Heat below each edge of a bin."""
+        return np.concatenate([[0.0], np.cumsum(self.bins)])
+
+    def of(self, range: HashRange) -> float:
+        """The heat of a range, taking a bin for evenly hot."""
+        places = [(edge - HASH_MIN) / _BIN_WIDTH for edge in (range.start, range.end)]
+        low, high = np.interp(places, np.arange(BINS + 1), self._below)
+        return float(high - low)
+
+    def cut(self, parts: int) -> tuple[HashRange, ...]:
+        """As many ranges, each as hot as the others as far as bins tell. Even ones where nothing is known."""
+        # A little everywhere, so that cold stretches are cut evenly, too, and no range is empty.
+        below = self._below + np.arange(BINS + 1) * max(self._below[-1], 1.0) * 1e-3 / BINS
+        wanted = np.arange(1, parts) * below[-1] / parts
+        edges = np.interp(wanted, below, np.arange(BINS + 1) * float(_BIN_WIDTH // _PLACE_WIDTH))
+        places = np.maximum.accumulate(np.rint(edges).astype(np.int64) - np.arange(parts - 1)) + np.arange(parts - 1)
+        places = np.clip(places, np.arange(1, parts), 2**PLACE_BITS - np.arange(parts - 1, 0, -1))
+        return ranges_from([HASH_MIN, *(HASH_MIN + int(place) * _PLACE_WIDTH for place in places)])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Heat) and self.encode() == other.encode()
+
+    def __hash__(self) -> int:
+        return hash(self.encode())
+
+    def encode(self) -> str:
+        levels = np.minimum(np.rint(np.log2(1 + self.bins) * _STEPS), 255).astype(np.uint8)
+        return base64.b64encode(zlib.compress(levels.tobytes(), 1)).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Heat:
+        levels = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
+        if len(levels) != BINS:
+            raise ValueError(f"heat of {len(levels)} bins, not {BINS}")
+        return cls(np.exp2(levels / _STEPS) - 1)
+
+
+def bin_counts(groups: Groups) -> BinCounts:
+    """Rows by bin. Groups are sorted by hash, so this looks at the edges of bins and not at the rows."""
+    if not len(groups):
+        return 0, b""
+    first = int((int(groups.hashes[0]) - HASH_MIN) // _BIN_WIDTH)
+    last = int((int(groups.hashes[-1]) - HASH_MIN) // _BIN_WIDTH)
+    edges = np.searchsorted(groups.hashes, _EDGES[first:last], "left")
+    starts = np.append(groups.starts, len(groups.order))
+    rows = np.diff(starts[np.concatenate([[0], edges, [len(groups)]])])
+    return first, rows.astype(np.uint32).tobytes()
