@@ -28,6 +28,8 @@ _FORBIDDEN = re.compile(r"Read-only file system|Permission denied|Mkdirs failed 
 
 def as_midstream_error(error: BaseException, ledger: Ledger) -> MidstreamError:
     """The midstream error behind an exception, or one that carries Spark's message."""
+    if (lost := lost_spark(error)) is not None:
+        return EpochError.spark_gone(str(lost))
     if isinstance(error, MidstreamError):
         return error
     text = _OF_THE_JVM.sub("", str(error).partition(_PLAN)[0]).strip()
@@ -41,11 +43,19 @@ def as_midstream_error(error: BaseException, ledger: Ledger) -> MidstreamError:
         return _error_of_log(text, ledger) or EpochError.failed(text)
     if isinstance(error, PySparkException):
         return EpochError.failed(text)
-    if isinstance(error, Py4JNetworkError | ConnectionError):
+    if isinstance(error, ConnectionError):
         return EpochError.spark_gone(text)
     frames = traceback.extract_tb(error.__traceback__)
     where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     return EpochError.failed(f"{type(error).__name__}: {text}{where}")
+
+
+def lost_spark(error: BaseException) -> Py4JNetworkError | None:
+    """What a call into a JVM that is gone has raised, also behind an error that blames whoever made the call."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Py4JNetworkError):
+        cause = cause.__cause__
+    return cause
 
 
 def step_error(step: Step, cause: Exception) -> GraphError:

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JNetworkError
-
 from midstream.changes.balance import balanced
 from midstream.changes.change import Change, Guard, Insert, Replace, single_changes
 from midstream.changes.verdict import Verdict
@@ -44,7 +42,7 @@ from midstream.engine.code import pack
 from midstream.engine.compile import compile_pipeline
 from midstream.engine.epochs import EpochReport
 from midstream.engine.examine import Examined, Examiner, Wish
-from midstream.engine.failure import as_midstream_error
+from midstream.engine.failure import as_midstream_error, lost_spark
 from midstream.engine.feed import Feed
 from midstream.engine.guards import broken_promise
 from midstream.engine.internals import HandOverError, QueryStoppedError
@@ -142,7 +140,7 @@ class Modifier:
         raise AssertionError("a boundary always runs an epoch")
 
     def failed(self, epoch: int, error: Exception) -> Version:
-        if isinstance(error, Py4JNetworkError | ConnectionError | QueryStoppedError) or self.stopping():
+        if lost_spark(error) or isinstance(error, ConnectionError | QueryStoppedError) or self.stopping():
             raise error
         with self._lock, self._unlimited() as limit:
             if limit is not None and limit.expired:
@@ -209,6 +207,8 @@ class Modifier:
                 del self._versions[number]
 
     def sink_failed(self, context: SinkContext, staged: StagedEpoch, error: Exception) -> bool:
+        if lost_spark(error):
+            return False
         with self._lock:
             for id_ in self._machine.live:
                 modification, change = self._machine.modifications[id_], self._log.submission(id_).change
