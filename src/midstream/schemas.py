@@ -9,12 +9,16 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import types
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
 from midstream.errors import GraphError
 
 if TYPE_CHECKING:
     from midstream.graph.steps import Schema
+
+
+NOTHING = StructType([StructField("nothing", IntegerType())])
+"""Schema of a task that sends no rows on: its work is in what it did."""
 
 
 def to_arrow(schema: StructType) -> pa.Schema:

@@ -114,6 +114,31 @@ def moving(scene: Scene) -> None:
     told["last one"] = scene.refused(ms.Drain(home))
 
 
+def warming(scene: Scene) -> None:
+    """State is brought to where instances go before they go there."""
+    told, run = scene.told, scene.run
+    scene.inbox.add(*((key,) for key in range(1000, 300_000)))
+    run.process_available()
+    scene.epoch()
+    told["state bytes"] = run.epochs()[-1].state_bytes
+    told["fetched at rest"] = run.epochs()[-1].steps["count"].fetched_bytes
+    away, home = run.placement()["count"][:2]
+    told["moved"] = scene.change(ms.Migrate("count", home, from_executor=away))
+    told["fetched at the change"] = run.epochs()[-1].steps["count"].fetched_bytes
+    warmth = run.warmth(1)
+    assert warmth is not None
+    told["warmth"] = warmth.to_json()
+    told["left"] = [item.path for item in run._ledger.store.list("warm-ups")]
+    scene.undo()
+    scene.settle(run.apply(ms.Tune(fetch_bytes_per_second=100_000), wait=False).id)
+    scene.epoch()
+    slow = run.apply(ms.Rescale("count", 3), wait=False)
+    wait_until(lambda: run.warmth(slow.id) is not None, 60, "it is being warmed up")
+    told["cancelled"] = str(run.cancel(slow.id).phase)
+    scene.epoch()
+    told["partitions"] = run.graph().step("count").partitions
+
+
 def losing(scene: Scene) -> None:
     """An executor is killed while an epoch runs: the epoch is retried, not the driver; its replacement gets work."""
     told, run = scene.told, scene.run
@@ -139,7 +164,7 @@ def _kill(executor: str) -> None:
                 time.sleep(0.2)
 
 
-SCENARIOS: dict[str, Callable[[Scene], None]] = {"moving": moving, "losing": losing}
+SCENARIOS: dict[str, Callable[[Scene], None]] = {"moving": moving, "warming": warming, "losing": losing}
 
 
 def main(scenario: str, root: Path, master: str, checkpoint: str, options: dict[str, str]) -> None:

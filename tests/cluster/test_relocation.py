@@ -61,6 +61,20 @@ def _copies(tmp_path: Path, host: str) -> list[Path]:
 
 
 @pytest.mark.timeout(600)
+def test_state_is_there_before_its_instances(tmp_path: Path, s3_server: S3Server) -> None:
+    told = played("warming", tmp_path, s3_server.url(f"warming-{uuid.uuid4().hex}"), s3_server.options)
+    assert len(set(told["moved"].values())) == 1
+    warmth = told["warmth"]
+    assert warmth["finished"]
+    assert warmth["total"] == warmth["done"] > 0.4 * told["state bytes"], "half of the state moves"
+    assert told["fetched at rest"] == 0
+    assert told["fetched at the change"] < 0.02 * told["state bytes"], "only what the epochs since then have written"
+    assert told["left"] == []
+    assert told["cancelled"] == "cancelled"
+    assert told["partitions"] == 4
+
+
+@pytest.mark.timeout(600)
 def test_a_lost_executor_costs_a_retry(tmp_path: Path) -> None:
     told = played("losing", tmp_path, str(tmp_path / "chk"), {})
     assert Counter(told["first"].values()) == Counter(dict.fromkeys(set(told["first"].values()), 2))

@@ -175,11 +175,13 @@ class Tune:
     trigger_seconds: float | None = None
     rows_per_epoch: int | None = None
     arrow_batch_rows: int | None = None
+    fetch_bytes_per_second: float | None = None
+    """How fast state may be brought to where instances are about to move."""
     rows_per_file: Mapping[str, float] | None = None
     """By source; measured on the last epoch unless given."""
 
     def __str__(self) -> str:
-        numbers = ("trigger_seconds", "rows_per_epoch", "arrow_batch_rows")
+        numbers = ("trigger_seconds", "rows_per_epoch", "arrow_batch_rows", "fetch_bytes_per_second")
         told = [f"{name} {getattr(self, name)}" for name in numbers if getattr(self, name) is not None]
         told += [f"compaction of {self.step or 'all steps'}"] if self.compaction is not None else []
         return f"tune {', '.join(told)}"

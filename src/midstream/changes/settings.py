@@ -13,6 +13,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "trigger_seconds": (0, 86_400),
     "rows_per_epoch": (1, 10**12),
     "arrow_batch_rows": (1, 10**7),
+    "fetch_bytes_per_second": (10**4, 10**12),
 }
 
 
@@ -23,6 +24,7 @@ class Settings:
     trigger_seconds: float | None = None
     rows_per_epoch: int | None = None
     arrow_batch_rows: int | None = None
+    fetch_bytes_per_second: float | None = None
     rows_per_file: Mapping[str, float] = field(default_factory=dict)
     rules: Rules = field(default_factory=Rules)
     """Where instances must run, and where not."""

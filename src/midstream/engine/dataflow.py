@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, StructField, StructType
 
 from midstream.changes.change import Guard
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
@@ -20,7 +19,7 @@ from midstream.engine.placer import ANYWHERE, Places
 from midstream.engine.sources import split_batch
 from midstream.errors import MidstreamError
 from midstream.graph.steps import AggregateStep, KeyedStep, OutputMode, SinkStep, SourceStep, Step
-from midstream.schemas import quoted, to_arrow
+from midstream.schemas import NOTHING, quoted, to_arrow
 from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
 from midstream.state.store import Store
@@ -30,9 +29,6 @@ from midstream.task.staging import StageTarget, StageTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_NOTHING = StructType([StructField("nothing", IntegerType())])
-"""Schema of a task that sends no rows on: its work is in the files it wrote and the report it sent."""
 
 
 class InputSchemas:
@@ -144,7 +140,7 @@ class Dataflow:
     def _end_in(self, sink: SinkStep) -> None:
         if not self._is_fused(sink.input, sink):
             task = StageTask(self.run, self.epoch, self.targets[sink.id], self.send)
-            self._ends.append(map_in_arrow(self._frames[sink.input.id], task, _NOTHING))
+            self._ends.append(map_in_arrow(self._frames[sink.input.id], task, NOTHING))
 
     def _keyed(self, keyed: CompiledKeyed) -> DataFrame:
         step, state = keyed.step, self.state[keyed.step.id]
@@ -169,7 +165,7 @@ class Dataflow:
         )
         if emits:
             return map_in_arrow(rows, task, keyed.output, reads=task.input.names)
-        return map_in_arrow(rows, task, _NOTHING)
+        return map_in_arrow(rows, task, NOTHING)
 
     def _exchanged(self, keyed: CompiledKeyed, frame: DataFrame, state: StepState) -> DataFrame:
         """Rows hashed and brought to the partition that owns their range, aggregated before when that pays."""

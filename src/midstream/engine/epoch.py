@@ -221,6 +221,7 @@ class EpochRunner:
                 slowest_ms=max(r.milliseconds for r in of_step),
                 state_rows=state.rows if state else 0,
                 state_bytes=state.bytes if state else 0,
+                fetched_bytes=sum(r.fetched_bytes for r in of_step),
             )
         first = set(_first_readers(version.compiled))
         return EpochReport(

@@ -17,6 +17,8 @@ class StepReport:
     slowest_ms: float
     state_rows: int = 0
     state_bytes: int = 0
+    fetched_bytes: int = 0
+    """What tasks had to bring from a remote store first."""
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,13 @@ from midstream.engine.shadow import ShadowRun
 from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
 from midstream.engine.standin import write_instead
 from midstream.engine.version import Fork, Version, make_version
+from midstream.engine.warming import Warmer
 from midstream.engine.wishes import DEFAULT_TIME_LIMIT, Latest, Program, Wishes
 from midstream.errors import ChangeError, MidstreamError
 from midstream.sinks.base import SinkContext, StagedEpoch
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest
+from midstream.state.warmup import Warmth
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,6 +105,7 @@ class Modifier:
         self._spark = spark
         self._retain = retain_epochs
         self._placer = placer
+        self._warmer = Warmer(spark, placer, ledger.store, lambda: self.latest().manifest)
         self._examiner = Examiner(spark, ledger)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -289,6 +292,10 @@ class Modifier:
                 raise ChangeError.unknown_modification(id_, list(self._machine.modifications))
             return self._machine.modifications[id_]
 
+    def warmth(self, id_: int) -> Warmth | None:
+        """How much of the state of instances that are to move has been brought to where they go, if they move."""
+        return self._warmer.progress.get(self.modification(id_).id)
+
     def history(self) -> list[HistoryEntry]:
         with self._lock:
             known = self._machine.modifications.values()
@@ -443,7 +450,14 @@ class Modifier:
             before = self.current
         same = tuple(before.feed.sources) == tuple(s.id for s in examined.wish.pipeline.sources)
         number = add_plan(self._ledger, examined.compiled, live, before.feed.folder if same else None)
-        self._versions[number] = self._version(number, examined, before)
+        version = self._versions[number] = self._version(number, examined, before)
+        self._warmer.warm(
+            id_,
+            {step: version.ranges(step) for step in version.compiled.keyed},
+            version.settings.rules,
+            version.settings.fetch_bytes_per_second,
+            wanted=lambda: self.modification(id_).is_under_way and not self.stopping(),
+        )
         return Prepared(id_, number)
 
     def _version(self, number: int, examined: Examined, before: Version) -> Version:

@@ -11,6 +11,7 @@ from midstream.changes.change import Change, ChangeSet, Drain, Migrate, single_c
 from midstream.engine.cluster import Cluster
 from midstream.errors import ChangeError
 from midstream.placement.assign import Assignment, Executor, Rules, assign
+from midstream.state.hashspace import HashRange
 from midstream.state.manifest import StepState
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class Placer:
         location = {executor.id: executor.location for executor in executors}
         placed = {step: [location[i.executor] for i in instances] for step, instances in self.assignment.items()}
         return Places(self.cluster, placed)
+
+    def preview(self, ranges: Mapping[str, Sequence[HashRange]], rules: Rules) -> Assignment:
+        """Where instances would run, with these ranges and rules."""
+        rules = rules.within(self.cluster.application)
+        return assign(ranges, self.cluster.executors(), self.assignment, rules)
 
     def after(self, change: Change) -> None:
         """A change is applied: end the executors it has drained, if it says so."""

@@ -36,6 +36,7 @@ from midstream.state.collector import Collector
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest
 from midstream.state.query import read_table
+from midstream.state.warmup import Warmth
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -226,6 +227,10 @@ class Run:
     def modification(self, id: int) -> Modification:
         """How far a change is."""
         return self._modifier.modification(id)
+
+    def warmth(self, id: int) -> Warmth | None:
+        """How much of the state of instances that a change moves has been brought to where they go; None if none."""
+        return self._modifier.warmth(id)
 
     def history(self) -> list[HistoryEntry]:
         """Every change ever handed in, oldest first, with what became of it."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest, manifest_path
 from midstream.state.store import ObjectInfo
+from midstream.state.warmup import WARMUPS
 
 _NAME = re.compile(r"(?P<epoch>\d{12})-(?P<job>g(?P<generation>\d+)-[0-9a-f]+)?.*")
 """Files begin with the epoch they were written in; those of a compaction go on with the id of its job."""
@@ -22,7 +23,7 @@ _OTHERS_SECONDS = 3600.0
 about to commit them: it has not learnt yet that another one has started."""
 
 DRY_RUNS, SHADOWS = "dry-runs", "shadows"
-ASIDE = (DRY_RUNS, SHADOWS)
+ASIDE = (DRY_RUNS, SHADOWS, WARMUPS)
 """What is tried beside the stream writes here, and takes it away itself unless its driver dies."""
 
 _SWEEP_EVERY = 100

@@ -242,7 +242,8 @@ class Segment:
             loaded = self._blocks[number] = self._load(number)
         return loaded
 
-    def _load(self, number: int) -> Block:
+    def fetch(self, number: int) -> pa.Buffer:
+        """The bytes of a block, intact; they are in the cache from then on."""
         where = self.blocks[number]
         data = self._read(where.offset, where.length)
         if not _is_intact(data, where):
@@ -251,7 +252,10 @@ class Segment:
             data = self._read(where.offset, where.length)
             if not _is_intact(data, where):
                 raise self._damaged(f"block {number} does not match its checksum")
-        batch = pa.ipc.read_record_batch(data, self.schema)
+        return data
+
+    def _load(self, number: int) -> Block:
+        batch = pa.ipc.read_record_batch(self.fetch(number), self.schema)
         deleted = None
         if self.schema.names[1:2] == [DELETED]:
             deleted = batch.column(1).to_numpy(zero_copy_only=False)

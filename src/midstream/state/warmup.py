@@ -1,0 +1,109 @@
+"""Warming a cache up: bringing the state of some ranges to this machine before it is needed, hottest bins first.
+
+Segments are immutable, so this may go on beside the stream for as long as it takes, and what was fetched stays good.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from midstream.state.cache import BlockCache
+from midstream.state.hashspace import HASH_END, HashRange
+from midstream.state.heat import Heat
+from midstream.state.manifest import StepState
+from midstream.state.segment import Segment
+from midstream.state.store import Store
+
+WARMUPS = "warm-ups"
+"""The folder of a checkpoint in which warm-ups tell how far they are: `warm-ups/<id>/<executor>.json`."""
+
+
+@dataclass(frozen=True)
+class Warmth:
+    """How far a warm-up is. `fetched` counts what came from the store, `done` what is here now, of `total` bytes."""
+
+    total: int = 0
+    done: int = 0
+    fetched: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+    error: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class WarmupJob:
+    """Ranges of steps whose state is wanted, and how fast it may come."""
+
+    id: str
+    executor: str
+    store: Store
+    steps: Mapping[str, StepState]
+    ranges: Mapping[str, tuple[HashRange, ...]]
+    bytes_per_second: float | None = None
+    seconds: float = 3600.0
+    """How long it may take at most: whoever wants it may be gone by then."""
+
+    @property
+    def path(self) -> str:
+        """Where it tells how far it is."""
+        return f"{WARMUPS}/{self.id}/{self.executor}.json"
+
+    @property
+    def stop(self) -> str:
+        """It ends when there is something in this folder."""
+        return f"{WARMUPS}/{self.id}/stop"
+
+
+def warm_up(
+    job: WarmupJob,
+    cache: BlockCache,
+    tell: Callable[[Warmth], bool],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Warmth:
+    """Fetch every block of the job's ranges that is not here yet, hottest first, no faster than it may. `tell` is told
+    now and then how far it is, and says whether it is still wanted."""
+    before, started = cache.fetched_bytes, clock()
+    wanted = sorted(_blocks(job, cache), key=lambda block: -block.heat)
+    total, done, told = sum(block.length for block in wanted), 0, started
+    for block in wanted:
+        block.segment.fetch(block.number)
+        done += block.length
+        fetched = cache.fetched_bytes - before
+        if job.bytes_per_second is not None:
+            sleep(max(0.0, fetched / job.bytes_per_second - (clock() - started)))
+        if clock() - told > 0.5:
+            told = clock()
+            if not tell(Warmth(total, done, fetched, told - started)):
+                return Warmth(total, done, fetched, told - started, error="it was told to stop")
+        if clock() - started > job.seconds:
+            return Warmth(total, done, fetched, clock() - started, error=f"not done after {job.seconds:.0f} s")
+    return Warmth(total, done, cache.fetched_bytes - before, clock() - started, finished=True)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    segment: Segment
+    number: int
+    length: int
+    heat: float
+
+
+def _blocks(job: WarmupJob, cache: BlockCache) -> Iterator[_Wanted]:
+    """Blocks that hold rows of the ranges, each with its heat by byte: newer segments hold what was used lately."""
+    for step, ranges in job.ranges.items():
+        state = job.steps[step]
+        heat = state.heat or Heat.none()
+        for table in state.tables.values():
+            for info in table.segments:
+                segment = Segment(job.store, info, cache)
+                numbers = {n for r in ranges for n in segment.blocks_between(r.start, r.end - 1)}
+                for number in sorted(numbers):
+                    where = segment.blocks[number]
+                    span = HashRange(where.first, min(where.last + 1, HASH_END))
+                    yield _Wanted(segment, number, where.length, heat.of(span) / where.length)
