@@ -1,0 +1,95 @@
+"""Warming a cache up from a real S3 server: hottest blocks first, no faster than allowed, and only what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from midstream.state.cache import BlockCache
+from midstream.state.hashspace import BINS, even_ranges
+from midstream.state.heat import Heat
+from midstream.state.manifest import StepState, TableState
+from midstream.state.segment import Segment, encode_segment
+from midstream.state.store import Store, open_store
+from midstream.state.tables import TableKind, TableSpec
+from midstream.state.warmup import Warmth, WarmupJob, warm_up
+from tests.servers import S3Server
+
+ROWS, BLOCK = 40_000, 1_000
+HALVES = even_ranges(2)
+
+
+@pytest.fixture
+def store(s3_server: S3Server) -> Store:
+    return open_store(s3_server.url(f"warm-up/{uuid4().hex}"), s3_server.options)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> BlockCache:
+    return BlockCache(tmp_path / "cache", 10**9)
+
+
+@pytest.fixture
+def state(store: Store) -> StepState:
+    """One segment of forty blocks, of which those in the middle of the upper half are the hottest."""
+    spec = TableSpec("t", pa.schema([("k", pa.int64())]), pa.schema([("v", pa.int64())]), TableKind.VALUE, None)
+    hashes = np.linspace(-(2**63), 2**63 - 2**12, ROWS).astype(np.int64)
+    encoded = encode_segment(spec, hashes, pa.table({"k": np.arange(ROWS), "v": np.arange(ROWS)}), None, BLOCK)
+    store.put("segments/s/t/base.seg", encoded.data)
+    heat = np.zeros(BINS)
+    heat[BINS * 3 // 4] = 1000
+    segments = (encoded.info("segments/s/t/base.seg", 0, 0, 2),)
+    return StepState(HALVES, {"t": TableState(spec, segments, rows=ROWS)}, Heat(heat))
+
+
+def job_of(store: Store, state: StepState, **options: float) -> WarmupJob:
+    return WarmupJob("id", "1", store, {"s": state}, {"s": (HALVES[1],)}, **options)
+
+
+def test_only_the_ranges_that_are_wanted_come(store: Store, state: StepState, cache: BlockCache) -> None:
+    warmth = warm_up(job_of(store, state), cache, lambda _: True)
+    size = state.tables["t"].segments[0].bytes
+    assert warmth.finished
+    assert warmth.done == warmth.total
+    assert 0.48 * size < warmth.total < 0.53 * size
+    again = warm_up(job_of(store, state), cache, lambda _: True)
+    assert (again.done, again.fetched) == (warmth.done, 0), "it is all there"
+
+
+def test_the_hottest_come_first(store: Store, state: StepState, cache: BlockCache) -> None:
+    """Told to stop as soon as it asks, it has brought what matters most."""
+    ticks = iter(range(1000))
+    warmth = warm_up(job_of(store, state), cache, lambda _: False, clock=lambda: float(next(ticks)))
+    assert warmth.error == "it was told to stop"
+    assert warmth.done < 0.1 * warmth.total
+    before = cache.fetched_bytes
+    segment = Segment(store, state.tables["t"].segments[0], cache)
+    segment.fetch(segment.blocks_between(2**62, 2**62 + 2**52)[0])
+    assert cache.fetched_bytes == before
+
+
+def test_no_faster_than_it_may(store: Store, state: StepState, cache: BlockCache) -> None:
+    now = [0.0]
+    warmth = warm_up(
+        job_of(store, state, bytes_per_second=100_000.0),
+        cache,
+        lambda _: True,
+        clock=lambda: now[0],
+        sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
+    )
+    assert warmth.finished
+    assert warmth.seconds == pytest.approx(warmth.fetched / 100_000, rel=0.01)
+
+
+def test_it_does_not_go_on_for_ever(store: Store, state: StepState, cache: BlockCache) -> None:
+    ticks = iter(range(1000))
+    told: list[Warmth] = []
+    job = job_of(store, state, seconds=10.0)
+    warmth = warm_up(job, cache, lambda w: told.append(w) is None, clock=lambda: float(next(ticks)))
+    assert not warmth.finished
+    assert warmth.error == "not done after 10 s"
+    assert told
