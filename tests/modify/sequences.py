@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 import midstream as ms
 from midstream.coordinator.modification import Phase
-from midstream.engine.modify import HistoryEntry
+from midstream.engine.history import HistoryEntry
 from tests.engine.harness import Inbox
 
 KEYS = 40

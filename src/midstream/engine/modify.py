@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,7 @@ from midstream.engine.examine import Examined, Examiner, Wish
 from midstream.engine.failure import as_midstream_error, lost_spark
 from midstream.engine.feed import Feed
 from midstream.engine.guards import broken_promise
+from midstream.engine.history import HistoryEntry
 from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import TimeLimit
 from midstream.engine.placer import Placer
@@ -52,7 +53,7 @@ from midstream.engine.plans import add_plan, log_shape, record_plan
 from midstream.engine.reports import ReportBox
 from midstream.engine.shadow import ShadowRun
 from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
-from midstream.engine.standin import write_instead
+from midstream.engine.standin import sink_change, written_before
 from midstream.engine.version import Fork, Version, make_version
 from midstream.engine.warming import Warmer
 from midstream.engine.wishes import DEFAULT_TIME_LIMIT, Latest, Program, Wishes
@@ -69,20 +70,6 @@ _logger = logging.getLogger(__name__)
 
 _FIRST_GUESS_MS = 150.0
 """Expected pause before any change has been seen: planning the new DataFrames once."""
-
-
-@dataclass(frozen=True)
-class HistoryEntry:
-    """A change in the words it was handed in with, and what became of it."""
-
-    text: str
-    modification: Modification
-
-    def __str__(self) -> str:
-        m = self.modification
-        at = f" at epoch {m.epoch}" if m.epoch is not None else ""
-        took = f" in {m.seconds['total']:.1f} s" if "total" in m.seconds else ""
-        return f"{m.id}: {self.text}: {m.phase}{at}{took}{f': {m.reason}' if m.reason else ''}"
 
 
 class Modifier:
@@ -216,29 +203,17 @@ class Modifier:
             for id_ in self._machine.live:
                 modification, change = self._machine.modifications[id_], self._log.submission(id_).change
                 going = any(m.undoes == id_ and m.is_under_way for m in self._machine.modifications.values())
-                written = [s for s in single_changes(change) if isinstance(s, Replace | Insert)] if change else []
-                put_in = {single.target: single for single in written if single.sink is not None}
-                if context.sink_id in put_in and (modification.epoch == staged.epoch or going):
-                    replaces = isinstance(put_in[context.sink_id], Replace)
-                    if replaces and not self._written_before(id_, context, staged):
-                        return False
-                    reason = str(as_midstream_error(error, self._ledger))
-                    _logger.warning("modification %d is undone, its sink cannot be written: %s", id_, reason)
-                    self._tell(GuardTripped(id_, reason))
-                    return True
+                put_in = sink_change(change, context.sink_id) if change is not None else None
+                if put_in is None or not (modification.epoch == staged.epoch or going):
+                    continue
+                before = self._wishes.pipeline([live for live in self._machine.live if live != id_])
+                if isinstance(put_in, Replace) and not written_before(before, context, staged, self._ledger):
+                    return False
+                reason = str(as_midstream_error(error, self._ledger))
+                _logger.warning("modification %d is undone, its sink cannot be written: %s", id_, reason)
+                self._tell(GuardTripped(id_, reason))
+                return True
         return False
-
-    def _written_before(self, id_: int, context: SinkContext, staged: StagedEpoch) -> bool:
-        """Give an epoch to the sink that a change has replaced; whether it has it now."""
-        pipeline = self._wishes.pipeline([live for live in self._machine.live if live != id_])
-        sink = next((step.sink for step in pipeline.sinks if step.id == context.sink_id), None)
-        try:
-            if sink is not None:
-                write_instead(sink, context, staged, self._ledger)
-        except Exception:
-            _logger.exception("epoch %d cannot be written to the sink before it either", staged.epoch)
-            return False
-        return sink is not None
 
     def _limit_first_epoch(self) -> None:
         """An epoch that is the first of a change must end in time: its functions may hang."""

@@ -24,8 +24,9 @@ from midstream.engine.epochs import EpochReport
 from midstream.engine.failure import as_midstream_error
 from midstream.engine.feed import Feed
 from midstream.engine.graphview import Graph, describe
+from midstream.engine.history import HistoryEntry
 from midstream.engine.internals import JVM_GONE, HandOverError, QueryStoppedError, is_active
-from midstream.engine.modify import HistoryEntry, Modifier
+from midstream.engine.modify import Modifier
 from midstream.engine.results import complete_result
 from midstream.engine.shadow import Shadow
 from midstream.engine.sparklog import SparkLog
