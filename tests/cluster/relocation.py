@@ -64,6 +64,11 @@ class Scene:
         assert sorted((row["k"], row["n"]) for row in rows) == [(key, self.epochs) for key in range(KEYS)]
         return {row["instance"]: row["place"] for row in rows}
 
+    def fill(self) -> None:
+        """Some megabytes of state, of keys that epochs do not have."""
+        self.inbox.add(*((key,) for key in range(1000, 300_000)))
+        self.run.process_available()
+
     def change(self, change: Any) -> dict[int, str]:
         """Where instances run with the first epoch of a change."""
         submitted = self.run.apply(change, wait=False)
@@ -117,8 +122,7 @@ def moving(scene: Scene) -> None:
 def warming(scene: Scene) -> None:
     """State is brought to where instances go before they go there."""
     told, run = scene.told, scene.run
-    scene.inbox.add(*((key,) for key in range(1000, 300_000)))
-    run.process_available()
+    scene.fill()
     scene.epoch()
     told["state bytes"] = run.epochs()[-1].state_bytes
     told["fetched at rest"] = run.epochs()[-1].steps["count"].fetched_bytes
@@ -140,16 +144,25 @@ def warming(scene: Scene) -> None:
 
 
 def losing(scene: Scene) -> None:
-    """An executor is killed while an epoch runs: the epoch is retried, not the driver; its replacement gets work."""
+    """An executor is killed: a retry, not a restart; who stands by has the state; its replacement gets work again."""
     told, run = scene.told, scene.run
+    scene.fill()
     told["first"] = [scene.epoch() for _ in range(2)][-1]
+    told["state bytes"] = run.epochs()[-1].state_bytes
+    wait_until(lambda: _followed(run) == [run.last_epoch] * 2, 60, "both executors stand by for each other")
     victim = run.executors()[0]
     _kill(victim.id)
     told["without"] = scene.epoch()
+    told["fetched"] = run.epochs()[-1].steps["count"].fetched_bytes
     wait_until(lambda: victim.id not in [e.id for e in run.executors()], 60, "the loss is noticed")
     wait_until(lambda: len(run.executors()) == 2, 60, "there is another")
     told["again"] = [scene.epoch() for _ in range(2)][-1]
     told["status"] = run.status
+    wait_until(lambda: _followed(run) == [run.last_epoch] * 2, 60, "both stand by again")
+
+
+def _followed(run: Run) -> list[int | None]:
+    return [warmth.epoch for warmth in run.standbys().values()]
 
 
 def _kill(executor: str) -> None:
@@ -179,7 +192,7 @@ def main(scenario: str, root: Path, master: str, checkpoint: str, options: dict[
         output="k bigint, n bigint, instance bigint, place string",
         parallelism=INSTANCES,
     )
-    run = counted.sink("out", sink).start(spark, checkpoint, store_options=options)
+    run = counted.sink("out", sink).start(spark, checkpoint, store_options=options, standby=int(scenario == "losing"))
     scene = Scene(root, run, sink, inbox)
     SCENARIOS[scenario](scene)
     run.stop()

@@ -3,31 +3,52 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from midstream.state.store import open_store
 from tests.cluster.standalone import HOSTS, cache_of, spark_cluster
 from tests.recovery.processes import run_module
-from tests.servers import S3Server
+from tests.servers import S3Server, s3_server
 
 
-def played(scenario: str, tmp_path: Path, checkpoint: str, options: dict[str, str]) -> dict[str, Any]:
-    (tmp_path / "cluster").mkdir()
-    with spark_cluster(tmp_path / "cluster") as url:
-        arguments = [scenario, str(tmp_path), url, checkpoint, json.dumps(options)]
-        process = run_module("tests.cluster.relocation", *arguments, log=tmp_path / "driver.log")
+@dataclass(frozen=True)
+class Stage:
+    """A cluster with a store, on which scenarios are played."""
+
+    root: Path
+    master: str
+    server: S3Server
+
+    def play(self, scenario: str, directory: Path) -> dict[str, Any]:
+        arguments = [scenario, str(directory), self.master, self.server.url(scenario), json.dumps(self.server.options)]
+        process = run_module("tests.cluster.relocation", *arguments, log=directory / "driver.log")
         assert process.wait(400) == 0, process.tail()
-    told: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())
-    return told
+        told: dict[str, Any] = json.loads((directory / "result.json").read_text())
+        return told
+
+    def copies(self, scenario: str, host: str) -> list[Path]:
+        """What executors on a host have kept of the state of a scenario."""
+        store = sha256(open_store(self.server.url(scenario), self.server.options).url.encode()).hexdigest()[:16]
+        return [file for file in (cache_of(self.root, host) / store).rglob("*") if file.is_file()]
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    root = tmp_path_factory.mktemp("cluster")
+    with s3_server() as server, spark_cluster(root) as url:
+        yield Stage(root, url, server)
 
 
 @pytest.mark.timeout(600)
-def test_instances_stay_and_move_when_told(tmp_path: Path, s3_server: S3Server) -> None:
-    told = played("moving", tmp_path, s3_server.url(f"moving-{uuid.uuid4().hex}"), s3_server.options)
+def test_instances_stay_and_move_when_told(tmp_path: Path, stage: Stage) -> None:
+    told = stage.play("moving", tmp_path)
     first = told["first"]
     place = dict(zip(told["placement"], [first[str(i)] for i in range(4)], strict=False))
     away, home = told["placement"][:2]
@@ -52,17 +73,13 @@ def test_instances_stay_and_move_when_told(tmp_path: Path, s3_server: S3Server) 
     assert told["after"] == told["drained"]
     assert told["last one"] == "NOWHERE_LEFT"
     # What was drained has none of the state of the last epochs.
-    newest = [max(int(f.parent.name[:12]) for f in _copies(tmp_path, host)) for host in HOSTS]
+    newest = [max(int(copy.parent.name[:12]) for copy in stage.copies("moving", host)) for host in HOSTS]
     assert newest[0] != newest[1]
 
 
-def _copies(tmp_path: Path, host: str) -> list[Path]:
-    return [file for file in cache_of(tmp_path / "cluster", host).rglob("*") if file.is_file() and file.stat().st_size]
-
-
 @pytest.mark.timeout(600)
-def test_state_is_there_before_its_instances(tmp_path: Path, s3_server: S3Server) -> None:
-    told = played("warming", tmp_path, s3_server.url(f"warming-{uuid.uuid4().hex}"), s3_server.options)
+def test_state_is_there_before_its_instances(tmp_path: Path, stage: Stage) -> None:
+    told = stage.play("warming", tmp_path)
     assert len(set(told["moved"].values())) == 1
     warmth = told["warmth"]
     assert warmth["finished"]
@@ -75,9 +92,11 @@ def test_state_is_there_before_its_instances(tmp_path: Path, s3_server: S3Server
 
 
 @pytest.mark.timeout(600)
-def test_a_lost_executor_costs_a_retry(tmp_path: Path) -> None:
-    told = played("losing", tmp_path, str(tmp_path / "chk"), {})
+def test_a_lost_executor_costs_a_retry_and_no_state(tmp_path: Path, stage: Stage) -> None:
+    told = stage.play("losing", tmp_path)
     assert Counter(told["first"].values()) == Counter(dict.fromkeys(set(told["first"].values()), 2))
     assert len(told["without"]) == 4
+    assert len(set(told["without"].values())) == 1, "the one that is left"
+    assert told["fetched"] < 0.02 * told["state bytes"], "it stood by, and had everything"
     assert Counter(told["again"].values()) == Counter(told["first"].values()), "the one that came instead has its share"
     assert told["status"] == "running"

@@ -52,6 +52,21 @@ def test_pins_and_drains() -> None:
     assert assign(ranges, EXECUTORS[:2], before, Rules(hosts=frozenset({"host0"}))) == {}
 
 
+def test_standbys_take_over_by_turns_and_from_other_hosts_first() -> None:
+    ranges = {"s": even_ranges(6)}
+    before = assign(ranges, EXECUTORS[:3], {}, standby=1)  # 0 and 1 share a host
+    assert {(i.executor, i.standbys) for i in before["s"]} == {
+        ("0", ("2",)),
+        ("1", ("2",)),
+        ("2", ("0",)),
+        ("2", ("1",)),
+    }
+    lost = assign(ranges, EXECUTORS[:2], before, standby=1)
+    assert Counter(on(lost)) == {"0": 3, "1": 3}
+    assert all(new.executor in (old.executor, *old.standbys) for old, new in zip(before["s"], lost["s"], strict=True))
+    assert [i.standbys for i in assign(ranges, EXECUTORS[:1], before, standby=2)["s"]] == [()] * 6
+
+
 def test_rules_about_executors_hold_in_their_application() -> None:
     rules = Rules({"s": {0: "1"}}, frozenset({"2"}), frozenset({"host1"}), "app-1")
     assert rules.within("app-1") is rules

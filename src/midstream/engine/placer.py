@@ -39,8 +39,9 @@ ANYWHERE = Places()
 class Placer:
     """Keeps instances on their executors. Does nothing where there is no cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, standby: int = 0) -> None:
         self.cluster = cluster
+        self._standby = standby
         self.assignment: Assignment = {}
         self._executors: list[Executor] = []
         self._ended: set[str] = set()
@@ -56,7 +57,8 @@ class Placer:
         if gone := [e.id for e in self._executors if e not in executors and e.id not in self._ended]:
             _logger.warning("executor %s is gone: its instances move", ", ".join(gone))
         self._executors = executors
-        self.assignment = assign({id_: s.ranges for id_, s in state.items()}, executors, self.assignment, rules)
+        steps = {id_: s.ranges for id_, s in state.items()}
+        self.assignment = assign(steps, executors, self.assignment, rules, self._standby)
         location = {executor.id: executor.location for executor in executors}
         placed = {step: [location[i.executor] for i in instances] for step, instances in self.assignment.items()}
         return Places(self.cluster, placed)

@@ -30,6 +30,7 @@ from midstream.engine.modify import Modifier
 from midstream.engine.results import complete_result
 from midstream.engine.shadow import Shadow
 from midstream.engine.sparklog import SparkLog
+from midstream.engine.standby import Standby
 from midstream.engine.wishes import Latest
 from midstream.errors import ChangeError, CheckpointError, EpochError, MidstreamError
 from midstream.placement.assign import Executor
@@ -61,6 +62,7 @@ class Run:
         ledger: Ledger,
         runner: EpochRunner,
         modifier: Modifier,
+        standbys: Standby,
         make_query: QueryMaker,
         retain_epochs: int,
         changeable: bool,
@@ -68,6 +70,7 @@ class Run:
         self._ledger = ledger
         self._runner = runner
         self._modifier = modifier
+        self._standbys = standbys
         self._changeable = changeable
         self._make_query = make_query
         self._reports: deque[EpochReport] = deque(maxlen=1000)
@@ -229,6 +232,10 @@ class Run:
         """How far a change is."""
         return self._modifier.modification(id)
 
+    def standbys(self) -> dict[str, Warmth]:
+        """By executor that stands by, up to which epoch it has the state it would take over with."""
+        return self._standbys.warmth()
+
     def warmth(self, id: int) -> Warmth | None:
         """How much of the state of instances that a change moves has been brought to where they go; None if none."""
         return self._modifier.warmth(id)
@@ -309,6 +316,13 @@ class Run:
         for callback in self._callbacks:
             callback(report)
         self._keep_house(self._collector.committed, manifest)
+        self._housekeeping.submit(self._keep_standbys)
+
+    def _keep_standbys(self) -> None:
+        try:
+            self._standbys.keep()
+        except Exception:
+            _logger.warning("standbys do not follow", exc_info=True)
 
     def _keep_house(self, work: Callable[..., object], *arguments: object) -> None:
         """Clean up beside the stream, which must not fail for it."""
@@ -416,5 +430,7 @@ class Run:
         self._modifier.close()
         self._runner.compactor.close(finish_merge)
         self._housekeeping.shutdown(wait=True)
+        with suppress(MidstreamError):
+            self._standbys.stop()
         if self._log is not None:
             self._log.close()

@@ -19,6 +19,7 @@ from midstream.engine.placer import Placer
 from midstream.engine.reports import ReportBox
 from midstream.engine.run import QueryMaker, Run
 from midstream.engine.sources import load_source, tagged_union
+from midstream.engine.standby import Standby
 from midstream.engine.wishes import Program
 from midstream.errors import EpochError, MidstreamError
 from midstream.state.compactor import Compactor
@@ -43,16 +44,19 @@ def start(
     store_options: Mapping[str, str] | None,
     live_changes: Literal["keep", "drop"],
     changeable: bool,
+    standby: int,
 ) -> Run:
     """Check everything that can be checked, finish what a crash left, and start the query."""
     if retain_epochs < 1:
         raise MidstreamError("BAD_RETENTION", f"retain_epochs is {retain_epochs}.", hint="keep at least 1 epoch.")
+    if standby < 0:
+        raise MidstreamError("BAD_STANDBY", f"standby is {standby}.", hint="0 for none, or how many executors follow.")
     loaded = {source: load_source(source, spark) for source in pipeline.sources}
     compiled = compile_pipeline(pipeline, {source.id: frame for source, frame in loaded.items()}, spark)
     program = Program(pipeline, loaded, compiled, dict(trigger or {}))
     ledger = Ledger.open(open_store(checkpoint, store_options))
     try:
-        placer = Placer(Cluster(spark))
+        placer = Placer(Cluster(spark), standby)
         modifier = Modifier(program, ledger, spark, retain_epochs, placer, drop_live=live_changes == "drop")
         runner = EpochRunner(
             versions=modifier if changeable else Unchanging(modifier.current),
@@ -61,7 +65,8 @@ def start(
             box=ReportBox(spark.sparkContext),
             placer=placer,
         )
-        return Run(ledger, runner, modifier, _query_maker(spark, name), retain_epochs, changeable)
+        standbys = Standby(spark, placer, ledger.store)
+        return Run(ledger, runner, modifier, standbys, _query_maker(spark, name), retain_epochs, changeable)
     except BaseException:
         # A driver that runs this checkpoint goes on as if we had never come.
         with suppress(MidstreamError):

@@ -10,10 +10,11 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from midstream.engine.cluster import Cluster
 from midstream.engine.internals import map_in_arrow, run_job
 from midstream.engine.placer import Placer
 from midstream.errors import StoreError
@@ -95,7 +96,7 @@ class Warmer:
             WarmupJob(id_, executor, self.store, steps, {s: r for s, r in ranges.items() if s in steps}, share)
             for executor, ranges in moving.items()
         )
-        self._begin(jobs)
+        launch(self.spark, self.placer.cluster, jobs)
         while True:
             warmth = self.progress[modification] = self._look(jobs)
             if warmth.finished:
@@ -107,14 +108,8 @@ class Warmer:
                 return warmth
             time.sleep(0.1)
 
-    def _begin(self, jobs: tuple[WarmupJob, ...]) -> None:
-        location = {executor.id: executor.location for executor in self.placer.cluster.executors()}
-        numbers = self.spark.range(0, len(jobs), 1, len(jobs))
-        placed = self.placer.cluster.placed(numbers, [location.get(job.executor, "") for job in jobs])
-        run_job(map_in_arrow(placed, _Begin(jobs), NOTHING))
-
     def _look(self, jobs: tuple[WarmupJob, ...]) -> Warmth:
-        each = [_read(self.store, job.path) for job in jobs]
+        each = [read_warmth(self.store, job.path) for job in jobs]
         return Warmth(
             total=sum(w.total for w in each),
             done=sum(w.done for w in each),
@@ -137,7 +132,15 @@ def arrivals(before: Assignment, after: Assignment) -> dict[str, dict[str, tuple
     return found
 
 
-def _read(store: Store, path: str) -> Warmth:
+def launch(spark: SparkSession, cluster: Cluster, jobs: Sequence[WarmupJob]) -> None:
+    """Have each job begun on its executor."""
+    location = {executor.id: executor.location for executor in cluster.executors()}
+    numbers = spark.range(0, len(jobs), 1, len(jobs))
+    placed = cluster.placed(numbers, [location.get(job.executor, "") for job in jobs])
+    run_job(map_in_arrow(placed, _Begin(tuple(jobs)), NOTHING))
+
+
+def read_warmth(store: Store, path: str) -> Warmth:
     try:
         return Warmth(**json.loads(store.read(path).to_pybytes()))
     except StoreError as error:

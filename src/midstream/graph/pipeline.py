@@ -78,13 +78,15 @@ class Pipeline:
         store_options: Mapping[str, str] | None = None,
         live_changes: Literal["keep", "drop"] = "keep",
         changeable: bool = True,
+        standby: int = 0,
     ) -> Run:
         """Run the pipeline; gives back a handle at once. Started again on its checkpoint, it goes on where it was.
 
         `checkpoint` is a directory or `s3://bucket/prefix` (with `store_options` for endpoint and keys); `trigger`
         takes what `DataStreamWriter.trigger` takes, as a dict; `retain_epochs` past epochs stay readable. Changes that
         were applied to the pipeline while it ran are applied to it again, unless `live_changes` says "drop"; a run
-        that is not `changeable` takes no new ones.
+        that is not `changeable` takes no new ones. With `standby`, so many other executors of the cluster keep the
+        state of each instance at hand and take over with it when its executor is lost.
         """
         from midstream.engine.start import start
 
@@ -98,6 +100,7 @@ class Pipeline:
             store_options=store_options,
             live_changes=live_changes,
             changeable=changeable,
+            standby=standby,
         )
 
 

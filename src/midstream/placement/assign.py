@@ -52,11 +52,19 @@ class Rules:
 
 @dataclass(frozen=True)
 class Instance:
-    """One partition of a keyed step and the executor it belongs on. Without a pin that is its `home`."""
+    """One partition of a keyed step and the executor it belongs on. Without a pin that is its `home`.
+
+    `standbys` are executors that keep its state at hand, too, in the order in which they would take over.
+    """
 
     range: HashRange
     executor: str
     home: str
+    standbys: tuple[str, ...] = ()
+
+    def place(self, usable: Sequence[str]) -> str | None:
+        """Where it would best be: at home, or else where its state is at hand."""
+        return next((executor for executor in (self.home, *self.standbys) if executor in usable), None)
 
 
 Assignment: TypeAlias = Mapping[str, tuple[Instance, ...]]
@@ -67,9 +75,11 @@ def assign(
     executors: Sequence[Executor],
     before: Assignment,
     rules: Rules = Rules(),  # noqa: B008 (frozen)
+    standby: int = 0,
 ) -> dict[str, tuple[Instance, ...]]:
-    """Where every instance belongs now. Empty when there is no executor to put one on."""
-    usable = [executor.id for executor in executors if rules.allows(executor)]
+    """Where every instance belongs now, with so many standbys each. Empty when there is no executor to put one on."""
+    allowed = [executor for executor in executors if rules.allows(executor)]
+    usable = [executor.id for executor in allowed]
     if not usable:
         return {}
     total: Counter[str] = Counter()
@@ -77,11 +87,10 @@ def assign(
     for step, ranges in steps.items():
         homes = _homes(ranges, before.get(step, ()), usable, total)
         pins = {instance: to for instance, to in rules.pins.get(step, {}).items() if to in usable}
-        assigned[step] = tuple(
-            Instance(r, pins.get(number, home), home)
-            for number, (r, home) in enumerate(zip(ranges, homes, strict=True))
-        )
-        total.update(instance.executor for instance in assigned[step])
+        places = [pins.get(number, home) for number, home in enumerate(homes)]
+        others = [_standbys(place, number, allowed)[:standby] for number, place in enumerate(places)]
+        assigned[step] = tuple(map(Instance, ranges, places, homes, others))
+        total.update(places)
     return assigned
 
 
@@ -96,6 +105,15 @@ def _homes(
     return homes
 
 
+def _standbys(place: str, number: int, executors: Sequence[Executor]) -> tuple[str, ...]:
+    """Who takes over when an executor is lost, hosts that would not be lost with it first. Its instances name others
+    by turns, so that not one executor gets all of them."""
+    host = next(executor.host for executor in executors if executor.id == place)
+    far = [executor.id for executor in executors if executor.host != host]
+    near = [executor.id for executor in executors if executor.host == host and executor.id != place]
+    return tuple(group[(number + i) % len(group)] for group in (far, near) for i in range(len(group)))
+
+
 def _stay(ranges: Sequence[HashRange], before: Sequence[Instance], usable: Sequence[str]) -> list[str | None]:
     """For each range the executor that had most of it: there its state is."""
     places: list[str | None] = []
@@ -103,8 +121,8 @@ def _stay(ranges: Sequence[HashRange], before: Sequence[Instance], usable: Seque
         shares: Counter[str] = Counter()
         for instance in before:
             shared = min(wanted.end, instance.range.end) - max(wanted.start, instance.range.start)
-            if shared > 0 and instance.home in usable:
-                shares[instance.home] += shared
+            if shared > 0 and (place := instance.place(usable)) is not None:
+                shares[place] += shared
         places.append(shares.most_common(1)[0][0] if shares else None)
     return places
 

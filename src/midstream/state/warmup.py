@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 
+from midstream.errors import CheckpointError, StoreError
 from midstream.state.cache import BlockCache
 from midstream.state.hashspace import HASH_END, HashRange
 from midstream.state.heat import Heat
+from midstream.state.ledger import committed_epochs, read_manifest
 from midstream.state.manifest import StepState
 from midstream.state.segment import Segment
 from midstream.state.store import Store
 
 WARMUPS = "warm-ups"
 """The folder of a checkpoint in which warm-ups tell how far they are: `warm-ups/<id>/<executor>.json`."""
+
+
+_FOLLOW_SECONDS = 0.5
+"""Between two looks for a new commit."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,8 @@ class Warmth:
     seconds: float = 0.0
     finished: bool = False
     error: str | None = None
+    epoch: int | None = None
+    """The epoch whose state is here, of one that follows the commits."""
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -47,6 +56,8 @@ class WarmupJob:
     bytes_per_second: float | None = None
     seconds: float = 3600.0
     """How long it may take at most: whoever wants it may be gone by then."""
+    follow: bool = False
+    """Whether to go on with every commit until told to stop."""
 
     @property
     def path(self) -> str:
@@ -84,6 +95,21 @@ def warm_up(
         if clock() - started > job.seconds:
             return Warmth(total, done, fetched, clock() - started, error=f"not done after {job.seconds:.0f} s")
     return Warmth(total, done, cache.fetched_bytes - before, clock() - started, finished=True)
+
+
+def follow(
+    job: WarmupJob, cache: BlockCache, tell: Callable[[Warmth], bool], sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Keep the state of the job's ranges at hand, commit by commit, until `tell` says that it is no longer wanted."""
+    warmth = Warmth()
+    while tell(warmth):
+        newest = max(committed_epochs(job.store), default=-1)
+        if newest >= 0 and newest != warmth.epoch:
+            with suppress(CheckpointError, StoreError):  # it has just been collected: there is a newer one
+                steps = read_manifest(job.store, newest).steps
+                known = {step: ranges for step, ranges in job.ranges.items() if step in steps}
+                warmth = replace(warm_up(replace(job, steps=steps, ranges=known), cache, tell), epoch=newest)
+        sleep(_FOLLOW_SECONDS)
 
 
 @dataclass(frozen=True)
