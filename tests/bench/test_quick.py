@@ -86,3 +86,15 @@ def test_change_compares_changes_with_stop_and_start(tmp_path: Path) -> None:
     assert report["ours"]["steady"]["correct"] is True
     assert set(report["peers"]) == {"spark-rocksdb stop/start", "spark-rocksdb stop/repartition/start"}
     assert report["ratios"]["rows/s with the coordinator vs without"] > 0
+
+
+@pytest.mark.long
+def test_migrate_compares_ways_to_fetch_state(tmp_path: Path) -> None:
+    report = bench(tmp_path, "migrate")
+    assert set(report["ours"]) == {"hot-first", "all-at-once"}
+    for figures in report["ours"].values():
+        assert figures["state_rows"] == 20_000
+        assert len(figures["migration"]["timeline"]) == figures["epochs"] >= 3
+    hot, all_ = (report["ours"][name]["migration"] for name in ("hot-first", "all-at-once"))
+    assert hot["warmed_bytes"] > 0 == all_["warmed_bytes"]
+    assert hot["first_epoch_bytes"] < all_["first_epoch_bytes"]

@@ -14,6 +14,7 @@ from midstream.bench import change as change_bench
 from midstream.bench import floor as floor_bench
 from midstream.bench import growth as growth_bench
 from midstream.bench import keycount as keycount_bench
+from midstream.bench import migrate as migrate_bench
 from midstream.bench import native, tws
 from midstream.bench import stateful as stateful_bench
 from midstream.bench.environment import Environment
@@ -152,6 +153,38 @@ def change(
     options = change_bench.ChangeOptions(keys, rows_per_epoch, every_seconds, repeats, overhead_rounds)
     chosen = change_bench.QUICK if quick else options
     _run(lambda place: change_bench.change(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def migrate(
+    keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 10_000_000,
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 20_000,
+    every_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds between epochs.")] = 1.0,
+    distribution: Annotated[str, typer.Option(help="Of keys: uniform, or zipf (1.1).")] = "uniform",
+    payload_bytes: Annotated[int, typer.Option(min=0, help="Kept beside the count of each key.")] = 0,
+    policy: Annotated[str, typer.Option(help="Ways to fetch state, by comma.")] = ",".join(migrate_bench.POLICIES),
+    megabytes_per_second: Annotated[float, typer.Option(min=1, help="What the store gives, for all together.")] = 100,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "4g",
+) -> None:
+    """Partitions that get other executors under load, by ways to fetch their state.
+
+    Example: midstream bench migrate --distribution zipf --policy hot-first,all-at-once
+    """
+    options = migrate_bench.MigrateOptions(
+        keys=keys,
+        rows_per_epoch=rows_per_epoch,
+        every_seconds=every_seconds,
+        distribution=distribution,
+        payload_bytes=payload_bytes,
+        policies=migrate_bench.policies(_names(policy)),
+        megabytes_per_second=megabytes_per_second,
+    )
+    chosen = migrate_bench.QUICK if quick else options
+    _run(lambda place: migrate_bench.migrate(chosen, place), json, check, dir, driver_memory)
 
 
 def _run(

@@ -29,6 +29,22 @@ class ChangeFigures:
 
 
 @dataclass(frozen=True)
+class MigrationFigures:
+    """Instances that moved: the slowest epochs from the moment it was asked for, and what was fetched when.
+
+    `warmed_bytes` came before the change was applied, `first_epoch_bytes` are what its first epoch waited for.
+    `timeline` has for every epoch when it ended, in seconds since then, and how long it took, in milliseconds.
+    """
+
+    peak_ms: float
+    p99_ms: float
+    migrated_seconds: float
+    warmed_bytes: int
+    first_epoch_bytes: int
+    timeline: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What one contender did in its measured epochs. None: not measured, or without meaning here.
 
@@ -49,6 +65,7 @@ class Measurement:
     fill_seconds: float | None = None
     correct: bool | None = None
     change: ChangeFigures | None = None
+    migration: MigrationFigures | None = None
 
 
 @dataclass(frozen=True)

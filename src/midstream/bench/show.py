@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from midstream.bench.report import ChangeFigures, Measurement, Report
+from midstream.bench.report import ChangeFigures, Measurement, MigrationFigures, Report
 
 Figure = Callable[[Measurement], str | None]
 
@@ -76,6 +76,10 @@ def _of_change(measured: Measurement, text: Callable[[ChangeFigures], str | None
     return None if measured.change is None else text(measured.change)
 
 
+def _of_migration(measured: Measurement, text: Callable[[MigrationFigures], str]) -> str | None:
+    return None if measured.migration is None else text(measured.migration)
+
+
 def _number(value: float) -> str:
     return f"{value:,.0f}"
 
@@ -105,5 +109,10 @@ LINES: tuple[tuple[str, Figure], ...] = (
     ("epoch at", lambda m: _of_change(m, lambda c: _milliseconds(c.epoch_at_ms))),
     ("epoch after", lambda m: _of_change(m, lambda c: _milliseconds(c.epoch_after_ms))),
     ("outage", lambda m: _of_change(m, lambda c: _milliseconds(c.outage_ms))),
+    ("peak epoch while migrating", lambda m: _of_migration(m, lambda f: _milliseconds(f.peak_ms))),
+    ("p99 while migrating", lambda m: _of_migration(m, lambda f: _milliseconds(f.p99_ms))),
+    ("until all is there", lambda m: _of_migration(m, lambda f: f"{f.migrated_seconds:.1f} s")),
+    ("fetched beforehand", lambda m: _of_migration(m, lambda f: size(f.warmed_bytes))),
+    ("fetched by the first epoch", lambda m: _of_migration(m, lambda f: size(f.first_epoch_bytes))),
     ("counts right", lambda m: _optional(m.correct, lambda right: "yes" if right else "NO")),
 )

@@ -177,11 +177,14 @@ class Tune:
     arrow_batch_rows: int | None = None
     fetch_bytes_per_second: float | None = None
     """How fast state may be brought to where instances are about to move."""
+    fetch_policy: str | None = None
+    """`hot-first`: brought there before they move, hottest first. To compare with: `order-unaware` (they move at once,
+    and it follows in plain order), `all-at-once` (they move at once, and begin when all of it is there)."""
     rows_per_file: Mapping[str, float] | None = None
     """By source; measured on the last epoch unless given."""
 
     def __str__(self) -> str:
-        numbers = ("trigger_seconds", "rows_per_epoch", "arrow_batch_rows", "fetch_bytes_per_second")
+        numbers = ("trigger_seconds", "rows_per_epoch", "arrow_batch_rows", "fetch_bytes_per_second", "fetch_policy")
         told = [f"{name} {getattr(self, name)}" for name in numbers if getattr(self, name) is not None]
         told += [f"compaction of {self.step or 'all steps'}"] if self.compaction is not None else []
         return f"tune {', '.join(told)}"

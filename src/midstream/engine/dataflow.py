@@ -60,6 +60,7 @@ class Dataflow:
     careful: bool
     few_rows: bool = False
     places: Places = ANYWHERE
+    fetch_all: bool = False
     watched: Mapping[str, Guard] = field(default_factory=dict)
     observed: dict[str, Observation] = field(default_factory=dict)
     _frames: dict[str, DataFrame] = field(default_factory=dict)
@@ -162,6 +163,7 @@ class Dataflow:
             emit=emits,
             complete=_is_complete(step),
             send=self.send,
+            fetch_all=self.fetch_all,
         )
         if emits:
             return map_in_arrow(rows, task, keyed.output, reads=task.input.names)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+from midstream.changes.settings import FetchPolicy
 from midstream.engine.compile import Compiled
 from midstream.engine.dataflow import Dataflow
 from midstream.engine.epochs import EpochReport, StepReport
@@ -270,6 +271,7 @@ def execute(
             careful=version.careful,
             few_rows=version.few_rows,
             places=places,
+            fetch_all=version.settings.fetch_policy is FetchPolicy.ALL_AT_ONCE,
             watched=version.watched,
         )
         flow.execute(batch)

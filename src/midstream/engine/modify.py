@@ -429,8 +429,7 @@ class Modifier:
         self._warmer.warm(
             id_,
             {step: version.ranges(step) for step in version.compiled.keyed},
-            version.settings.rules,
-            version.settings.fetch_bytes_per_second,
+            version.settings,
             wanted=lambda: self.modification(id_).is_under_way and not self.stopping(),
         )
         return Prepared(id_, number)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from midstream.engine.placer import Placer
-from midstream.engine.warming import launch, read_warmth
+from midstream.engine.warming import Moving, launch, read_warmth
 from midstream.placement.assign import Assignment
 from midstream.state.hashspace import HashRange
 from midstream.state.store import Store
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-Held: TypeAlias = Mapping[str, Mapping[str, tuple[HashRange, ...]]]
-"""By executor and step, ranges whose state is to be at hand."""
-
 
 @dataclass
 class Standby:
@@ -31,7 +27,7 @@ class Standby:
     spark: SparkSession
     placer: Placer
     store: Store
-    _held: Held = field(default_factory=dict)
+    _held: Moving = field(default_factory=dict)
     _jobs: tuple[WarmupJob, ...] = ()
 
     def keep(self) -> None:

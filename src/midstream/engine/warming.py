@@ -11,14 +11,15 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
 
+from midstream.changes.settings import FetchPolicy, Settings
 from midstream.engine.cluster import Cluster
 from midstream.engine.internals import map_in_arrow, run_job
 from midstream.engine.placer import Placer
 from midstream.errors import StoreError
-from midstream.placement.assign import Assignment, Rules
+from midstream.placement.assign import Assignment
 from midstream.schemas import NOTHING
 from midstream.state.hashspace import HashRange
 from midstream.state.manifest import Manifest
@@ -33,7 +34,13 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
+Moving: TypeAlias = Mapping[str, Mapping[str, tuple[HashRange, ...]]]
+"""By executor and step, ranges whose state it needs."""
+
 _PASSES = 4
+_SILENCE_SECONDS = 30.0
+"""They tell twice a second how far they are. One that does not has ended with its executor."""
+
 _ENOUGH_BYTES = 4 * 2**20
 """A pass that had to fetch no more than this is the last: an epoch does not notice the rest."""
 
@@ -62,21 +69,33 @@ class Warmer:
     store: Store
     latest: Callable[[], Manifest]
     progress: dict[int, Warmth] = field(default_factory=dict)
-    """By modification: what its last pass has done so far."""
+    """By modification: what its last pass has done so far, and what all of them have fetched."""
 
     def warm(
         self,
         modification: int,
         ranges: Mapping[str, tuple[HashRange, ...]],
-        rules: Rules,
-        bytes_per_second: float | None,
+        settings: Settings,
         wanted: Callable[[], bool],
     ) -> None:
-        """Come back when the executors that get instances have their state, or it is no longer wanted."""
+        """Come back when the executors that get instances have their state, or it is no longer wanted. If they cannot
+        get it beforehand, they do when they need it: a change does not fail for that."""
         if self.placer.cluster.missing or self.store.local_path(WARMUPS) is not None:
             return  # nothing moves, or everybody reads the same files
-        moving = arrivals(self.placer.assignment, self.placer.preview(ranges, rules))
-        for number in range(_PASSES if moving else 0):
+        try:
+            moving = arrivals(self.placer.assignment, self.placer.preview(ranges, settings.rules))
+            if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
+                self._warm(modification, moving, settings.fetch_bytes_per_second, wanted)
+            elif moving and settings.fetch_policy is FetchPolicy.ORDER_UNAWARE:
+                jobs = self._jobs(moving, settings.fetch_bytes_per_second, by_heat=False)
+                launch(self.spark, self.placer.cluster, jobs)
+        except Exception:
+            _logger.warning("state is not brought to executors before they need it", exc_info=True)
+
+    def _warm(
+        self, modification: int, moving: Moving, bytes_per_second: float | None, wanted: Callable[[], bool]
+    ) -> None:
+        for number in range(_PASSES):
             warmth = self._pass(modification, moving, bytes_per_second, wanted)
             _logger.info("modification %d, pass %d: %s", modification, number, warmth)
             if warmth.error or warmth.fetched <= _ENOUGH_BYTES or not wanted():
@@ -85,28 +104,44 @@ class Warmer:
     def _pass(
         self,
         modification: int,
-        moving: Mapping[str, Mapping[str, tuple[HashRange, ...]]],
+        moving: Moving,
         bytes_per_second: float | None,
         wanted: Callable[[], bool],
     ) -> Warmth:
-        steps = self.latest().steps
-        id_ = uuid.uuid4().hex
-        share = bytes_per_second / len(moving) if bytes_per_second else None
-        jobs = tuple(
-            WarmupJob(id_, executor, self.store, steps, {s: r for s, r in ranges.items() if s in steps}, share)
-            for executor, ranges in moving.items()
-        )
+        jobs = self._jobs(moving, bytes_per_second)
         launch(self.spark, self.placer.cluster, jobs)
+        known, last, heard = self.progress.get(modification, Warmth()).fetched, Warmth(), time.monotonic()
         while True:
-            warmth = self.progress[modification] = self._look(jobs)
+            warmth = self._look(jobs)
+            self.progress[modification] = replace(warmth, fetched=known + warmth.fetched)
             if warmth.finished:
                 self.store.delete([job.path for job in jobs])
                 return warmth
+            if warmth != last:
+                last, heard = warmth, time.monotonic()
+            elif time.monotonic() - heard > _SILENCE_SECONDS:
+                warmth = replace(warmth, error=f"nothing was heard of it for {_SILENCE_SECONDS:.0f} s")
             if warmth.error or not wanted():
                 # The others see it when they next tell how far they are. The next start sweeps the folder.
                 self.store.put(f"{jobs[0].stop}/now", b"")
                 return warmth
             time.sleep(0.1)
+
+    def _jobs(self, moving: Moving, bytes_per_second: float | None, by_heat: bool = True) -> tuple[WarmupJob, ...]:
+        steps, id_ = self.latest().steps, uuid.uuid4().hex
+        share = bytes_per_second / len(moving) if bytes_per_second else None
+        return tuple(
+            WarmupJob(
+                id=id_,
+                executor=executor,
+                store=self.store,
+                steps=steps,
+                ranges={step: of_step for step, of_step in ranges.items() if step in steps},
+                bytes_per_second=share,
+                by_heat=by_heat,
+            )
+            for executor, ranges in moving.items()
+        )
 
     def _look(self, jobs: tuple[WarmupJob, ...]) -> Warmth:
         each = [read_warmth(self.store, job.path) for job in jobs]

@@ -225,6 +225,12 @@ class ChangeError(MidstreamError):
         )
 
     @classmethod
+    def bad_policy(cls, name: str, known: Sequence[str]) -> ChangeError:
+        return cls(
+            "UNKNOWN_POLICY", f"There is no way to fetch state called '{name}'.", hint=did_you_mean(name, list(known))
+        )
+
+    @classmethod
     def bad_drain(cls) -> ChangeError:
         return cls(
             "BAD_DRAIN", "Drain takes an executor or a host.", hint="write Drain('1') or Drain(host='10.0.0.7')."

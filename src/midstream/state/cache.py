@@ -255,7 +255,8 @@ _of_process_lock = threading.Lock()
 
 
 def process_cache() -> BlockCache:
-    """The cache of this process. MIDSTREAM_CACHE_DIR and MIDSTREAM_CACHE_BYTES say where and how large."""
+    """The cache of this process. MIDSTREAM_CACHE_DIR and MIDSTREAM_CACHE_BYTES say where and how large; `{executor}`
+    in the former stands for the id of the executor, should several on one machine not share theirs."""
     global _of_process
     found = _of_process
     if found is not None and found[0] == os.getpid():
@@ -270,7 +271,7 @@ def process_cache() -> BlockCache:
 def _directory() -> Path:
     given = os.environ.get("MIDSTREAM_CACHE_DIR")
     if given:
-        return Path(given).absolute()
+        return Path(given.replace("{executor}", _executor_id())).absolute()
     directory = Path(tempfile.gettempdir()) / f"midstream-cache-{os.getuid()}"
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -281,6 +282,18 @@ def _directory() -> Path:
         # The name can be guessed, so another user could have put a directory of theirs there.
         raise StoreError.bad_cache(directory, f"it belongs to the user with id {owner}")
     return directory
+
+
+def _executor_id() -> str:
+    """The id of the Spark executor this process works for, as told by the command line of its grandparent."""
+    process = os.getppid()
+    for _ in range(3):
+        with suppress(OSError, ValueError):
+            command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            if b"--executor-id" in command:
+                return command[command.index(b"--executor-id") + 1].decode()
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return "driver"
 
 
 def _max_bytes() -> int:

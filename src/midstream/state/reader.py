@@ -91,6 +91,13 @@ class PartitionSnapshot:
         for piece in merged_pieces(state.spec, sources, self.partition, keep_deleted=False):
             yield piece.rows
 
+    def fetch(self) -> None:
+        """Bring all of it here."""
+        for state in self.tables.values():
+            for segment in self._segments(state, self.partition.start, self.partition.end - 1):
+                for number in segment.blocks_between(self.partition.start, self.partition.end - 1):
+                    segment.block(number)
+
     def _newest_first(self, state: TableState, hashes: Hashes) -> Iterator[Segment]:
         if len(hashes):
             yield from reversed(self._segments(state, int(hashes[0]), int(hashes[-1])))

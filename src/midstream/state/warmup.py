@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from midstream.errors import CheckpointError, StoreError
 from midstream.state.cache import BlockCache
@@ -22,6 +23,9 @@ from midstream.state.store import Store
 WARMUPS = "warm-ups"
 """The folder of a checkpoint in which warm-ups tell how far they are: `warm-ups/<id>/<executor>.json`."""
 
+
+_TELL_SECONDS = 0.5
+"""Between two words on how far it is."""
 
 _FOLLOW_SECONDS = 0.5
 """Between two looks for a new commit."""
@@ -56,6 +60,7 @@ class WarmupJob:
     bytes_per_second: float | None = None
     seconds: float = 3600.0
     """How long it may take at most: whoever wants it may be gone by then."""
+    by_heat: bool = True
     follow: bool = False
     """Whether to go on with every commit until told to stop."""
 
@@ -80,21 +85,31 @@ def warm_up(
     """Fetch every block of the job's ranges that is not here yet, hottest first, no faster than it may. `tell` is told
     now and then how far it is, and says whether it is still wanted."""
     before, started = cache.fetched_bytes, clock()
-    wanted = sorted(_blocks(job, cache), key=lambda block: -block.heat)
+    wanted = list(_blocks(job, cache))
+    if job.by_heat:
+        wanted.sort(key=lambda block: -block.heat)
     total, done, told = sum(block.length for block in wanted), 0, started
+
+    def now(**more: Any) -> Warmth:
+        return Warmth(total, done, cache.fetched_bytes - before, clock() - started, **more)
+
     for block in wanted:
         block.segment.fetch(block.number)
         done += block.length
-        fetched = cache.fetched_bytes - before
-        if job.bytes_per_second is not None:
-            sleep(max(0.0, fetched / job.bytes_per_second - (clock() - started)))
-        if clock() - told > 0.5:
-            told = clock()
-            if not tell(Warmth(total, done, fetched, told - started)):
-                return Warmth(total, done, fetched, told - started, error="it was told to stop")
-        if clock() - started > job.seconds:
-            return Warmth(total, done, fetched, clock() - started, error=f"not done after {job.seconds:.0f} s")
-    return Warmth(total, done, cache.fetched_bytes - before, clock() - started, finished=True)
+        while True:
+            ahead = 0.0
+            if job.bytes_per_second is not None:
+                ahead = (cache.fetched_bytes - before) / job.bytes_per_second - (clock() - started)
+            if clock() - told > _TELL_SECONDS:
+                told = clock()
+                if not tell(now()):
+                    return now(error="it was told to stop")
+            if clock() - started > job.seconds:
+                return now(error=f"not done after {job.seconds:.0f} s")
+            if ahead <= 0:
+                break
+            sleep(min(ahead, _TELL_SECONDS))
+    return now(finished=True)
 
 
 def follow(

@@ -31,7 +31,7 @@ def begin(job: WarmupJob) -> None:
         [sys.executable, "-m", "midstream.state.warmup_worker", str(_executor())],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "MIDSTREAM_CACHE_DIR": str(process_cache().directory)},
         process_group=0,  # Spark ends the group of its workers when it likes
     )
     _started.append(worker)

@@ -51,6 +51,8 @@ class KeyedTask:
     emit: bool
     complete: bool
     send: Callable[[TaskReport], None]
+    fetch_all: bool = False
+    """Whether to have all of the partition's state here before the first row is looked at."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         hurry()
@@ -64,6 +66,8 @@ class KeyedTask:
         attempt = uuid.uuid4().hex
         groups = self._groups(rows, partition)
         snapshot = PartitionSnapshot(self.store, self.tables, self.ranges[partition])
+        if self.fetch_all:
+            snapshot.fetch()
         result = self.function.run(rows, groups, snapshot)
         writes = {name: self._write(name, delta, partition, attempt) for name, delta in result.deltas.items()}
         staged = {
