@@ -66,6 +66,7 @@ def test_floor_compares_epochs(tmp_path: Path, step: str) -> None:
     }
 
 
+@pytest.mark.long
 def test_growth_compares_sizes_of_state(tmp_path: Path) -> None:
     report = bench(tmp_path, "growth")
 
