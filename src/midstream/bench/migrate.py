@@ -37,6 +37,7 @@ DISTRIBUTIONS = ("uniform", "zipf")
 POLICIES = tuple(str(policy) for policy in FetchPolicy)
 ZIPF = 1.1
 FILL_ROWS = 1_000_000
+_MERGED_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -156,10 +157,11 @@ def _fill(spark: SparkSession, options: MigrateOptions, server: S3Server, progre
     rows = min(FILL_ROWS, options.keys)
     run = _flow(options, rows, options.parallelism[0]).start(spark, server.url("chk"), store_options=server.options)
     wanted = -(-options.keys // rows)
-    while run.last_epoch < wanted - 1:
-        progress.phase(f"filling {options.keys:,} keys ({run.last_epoch + 1}/{wanted})")
-        _require_running(run)
-        time.sleep(0.2)
+    for epoch in range(wanted):
+        progress.phase(f"filling {options.keys:,} keys ({epoch + 1}/{wanted})")
+        while run.last_epoch < epoch:
+            _require_running(run)
+            time.sleep(0.1)
     # What is merged by now stays so: every policy finds the same segments.
     progress.phase("merging")
     deadline = time.monotonic() + 300
@@ -225,8 +227,9 @@ def _figures(
         return report.started_at.timestamp() + report.duration_ms / 1000 - submitted
 
     durations = [report.duration_ms for report in steady]
-    fetching = [report for report in later if report.steps["counts"].fetched_bytes or report.epoch == applied]
     (at,) = [report for report in later if report.epoch == applied]
+    # Merges go on meanwhile, and what they make is fetched by everybody: a little in many epochs.
+    moving = [r for r in later if r.steps["counts"].fetched_bytes > _MERGED_SHARE * at.state_bytes or r is at]
     return Measurement(
         keys=options.keys,
         rows_per_epoch=options.rows_per_epoch,
@@ -239,7 +242,7 @@ def _figures(
         migration=MigrationFigures(
             peak_ms=max(report.duration_ms for report in later),
             p99_ms=percentile([report.duration_ms for report in later], 99),
-            migrated_seconds=end(fetching[-1]),
+            migrated_seconds=end(moving[-1]),
             warmed_bytes=warmed,
             first_epoch_bytes=at.steps["counts"].fetched_bytes,
             timeline=tuple((round(end(r), 3), round(r.duration_ms, 1)) for r in later),
