@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from midstream.changes.change import Change, ChangeSet, Drain, Migrate, single_changes
 from midstream.engine.cluster import Cluster
 from midstream.errors import ChangeError
-from midstream.placement.assign import Assignment, Executor, Rules, assign
+from midstream.placement.assign import Assignment, Executor, Rules, assign, moves
 from midstream.state.hashspace import HashRange
 from midstream.state.manifest import StepState
 
@@ -58,7 +58,10 @@ class Placer:
             _logger.warning("executor %s is gone: its instances move", ", ".join(gone))
         self._executors = executors
         steps = {id_: s.ranges for id_, s in state.items()}
-        self.assignment = assign(steps, executors, self.assignment, rules, self._standby)
+        before, self.assignment = self.assignment, assign(steps, executors, self.assignment, rules, self._standby)
+        for step, moved in moves(before, self.assignment).items():
+            told = ", ".join(f"{instance} from executor {a} to {b}" for instance, (a, b) in moved.items())
+            _logger.info("instances of %s move: %s", step, told)
         location = {executor.id: executor.location for executor in executors}
         placed = {step: [location[i.executor] for i in instances] for step, instances in self.assignment.items()}
         return Places(self.cluster, placed)
