@@ -24,7 +24,7 @@ from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
 from midstream.state.store import Store
 from midstream.task.keyed import HASH_COLUMN, ROWS_COLUMN, KeyedTask
-from midstream.task.report import TaskReport
+from midstream.task.report import Told
 from midstream.task.staging import StageTarget, StageTask
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class Dataflow:
     epoch: int
     state: Mapping[str, StepState]
     grouped: Mapping[str, bool]
-    send: Callable[[TaskReport], None]
+    send: Callable[[Told], None]
     schemas: InputSchemas
     careful: bool
-    few_rows: bool = False
+    trial: bool = False
     places: Places = ANYWHERE
     fetch_all: bool = False
     watched: Mapping[str, Guard] = field(default_factory=dict)
@@ -164,6 +164,7 @@ class Dataflow:
             complete=_is_complete(step),
             send=self.send,
             fetch_all=self.fetch_all,
+            trial=self.trial,
         )
         if emits:
             return map_in_arrow(rows, task, keyed.output, reads=task.input.names)
@@ -184,7 +185,7 @@ class Dataflow:
             columns = [*keys, *plan.per_row_sql]
         # One projection, one exchange: every DataFrame operation costs a round trip to the JVM and an analysis.
         hashed = frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
-        if self.few_rows and len(state.ranges) == 1:
+        if self.trial and len(state.ranges) == 1:
             return hashed.coalesce(1)  # one task for all of it, which waits but once for its turn
         exchanged = hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))
         return self.places.apply(keyed.step.id, exchanged)

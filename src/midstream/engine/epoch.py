@@ -269,7 +269,7 @@ def execute(
             send=box.send,
             schemas=version.schemas,
             careful=version.careful,
-            few_rows=version.few_rows,
+            trial=version.trial,
             places=places,
             fetch_all=version.settings.fetch_policy is FetchPolicy.ALL_AT_ONCE,
             watched=version.watched,

@@ -21,7 +21,8 @@ from midstream.engine.limits import TimeLimit
 from midstream.engine.reports import ReportBox
 from midstream.engine.sources import sample
 from midstream.engine.version import Fork, TableName, Version
-from midstream.errors import ChangeError
+from midstream.engine.workers import replace_lost
+from midstream.errors import ChangeError, MidstreamError
 from midstream.graph.pipeline import Pipeline
 from midstream.schemas import differences, to_arrow
 from midstream.sinks.base import StageOptions
@@ -99,9 +100,7 @@ class Examiner:
             id_: StageTarget(id_, self._ledger.store, to_arrow(sink.schema), StageOptions(files=False))
             for id_, sink in compiled.sinks.items()
         }
-        version = Version(
-            0, compiled, current.feed, targets, {}, conversions, wish.restored, may_lose=True, few_rows=True
-        )
+        version = Version(0, compiled, current.feed, targets, {}, conversions, wish.restored, may_lose=True, trial=True)
         steps = tuple(
             compare(
                 current.compiled.pipeline,
@@ -122,12 +121,18 @@ class Examiner:
         elif _does_nothing_new(steps) and not conversions:
             dry_run = DryRun(skipped="no step does anything new")
         else:
-            dry_run = self._dry_run(version, wish, verdict, last, batch)
+            dry_run = self._dry_run(version, wish, verdict, last, batch, current.compiled)
         verdict = replace(verdict, dry_run=dry_run)
         return Examined(wish, compiled, conversions, verdict)
 
     def _dry_run(
-        self, version: Version, wish: Wish, verdict: Verdict, last: Manifest, batch: DataFrame | None
+        self,
+        version: Version,
+        wish: Wish,
+        verdict: Verdict,
+        last: Manifest,
+        batch: DataFrame | None,
+        running: Compiled,
     ) -> DryRun:
         """Run rows of the last epoch through the new version, on the state as it is, and throw the results away."""
         if batch is None:
@@ -144,7 +149,10 @@ class Examiner:
                     before = _in_one_partition(version.state_after(last), verdict)
                     reports = execute(version, aside, self._box, rows, last.epoch + 1, before)
                 except Exception as cause:
-                    if limit.expired:
+                    expired = limit.expired
+                    if not isinstance(cause, MidstreamError):
+                        replace_lost(self._spark, running, group)
+                    if expired:
                         changed = [s.id for s in verdict.steps if s.edit in (Edit.REPLACED, Edit.NEW)]
                         raise ChangeError.too_slow("The dry run", limit.seconds, changed) from cause
                     raise ChangeError.dry_run_failed(as_midstream_error(cause, self._ledger)) from cause

@@ -58,16 +58,21 @@ def reshape_offsets(text: str, before: Sequence[str], after: Sequence[str]) -> s
 
 
 def map_in_arrow(
-    frame: DataFrame, function: Callable[..., Any], output: StructType, reads: Sequence[str] = ()
+    frame: DataFrame,
+    function: Callable[..., Any],
+    output: StructType,
+    reads: Sequence[str] = (),
+    together: bool = False,
 ) -> DataFrame:
     """`DataFrame.mapInArrow` without its need for pandas, and without a round trip to the JVM for every column.
 
     `reads` names the columns of the input. Without them Catalyst takes none for needed, and a projection of the output
-    would empty the input: they may be left out only when no step reads the output.
+    would empty the input: they may be left out only when no step reads the output. Tasks that run `together` (Spark's
+    barrier mode) wait until there is a slot for each of them.
     """
     udf = UserDefinedFunction(function, output, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = [quoted(name) for name in reads]
-    return type(frame)(frame._jdf.mapInArrow(udf(*columns)._jc, False, None), frame.sparkSession)
+    return type(frame)(frame._jdf.mapInArrow(udf(*columns)._jc, together, None), frame.sparkSession)
 
 
 class QueryStoppedError(InterruptedError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark import AccumulatorParam
 
 from midstream.errors import EpochError, MidstreamError, UserFunctionError
-from midstream.task.report import TaskReport
+from midstream.task.report import TaskFailure, TaskReport, Told
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
@@ -23,21 +23,21 @@ class UnclearReportsError(Exception):
         self.reason = reason
 
 
-class _Append(AccumulatorParam[list[TaskReport]]):
-    def zero(self, value: list[TaskReport]) -> list[TaskReport]:
+class _Append(AccumulatorParam[list[Told]]):
+    def zero(self, value: list[Told]) -> list[Told]:
         return []
 
-    def addInPlace(self, value1: list[TaskReport], value2: list[TaskReport]) -> list[TaskReport]:  # noqa: N802
+    def addInPlace(self, value1: list[Told], value2: list[Told]) -> list[Told]:  # noqa: N802
         return [*value1, *value2]
 
 
 class Send:
     """How a task delivers its report. Spark hands over reports of successful tasks only."""
 
-    def __init__(self, accumulator: Accumulator[list[TaskReport]]) -> None:
+    def __init__(self, accumulator: Accumulator[list[Told]]) -> None:
         self._accumulator = accumulator
 
-    def __call__(self, report: TaskReport) -> None:
+    def __call__(self, report: Told) -> None:
         self._accumulator.add([report])
 
 
@@ -51,11 +51,14 @@ class ReportBox:
     def drain(self, run: str, partitions: Mapping[str, int]) -> dict[str, list[TaskReport]]:
         """The reports of one try of an epoch by step, one a partition; later tries and earlier ones are left out.
 
-        `partitions` says how many each keyed step has.
+        `partitions` says how many each keyed step has. Raises the failure a task of a trial has told.
         """
         mine = [report for report in self._accumulator.value if report.run == run]
         self._accumulator.value = []
-        reports = one_per_partition(mine)
+        for told in mine:
+            if isinstance(told, TaskFailure):
+                raise told.error
+        reports = one_per_partition(report for report in mine if isinstance(report, TaskReport))
         require_all(reports, partitions)
         return reports
 

@@ -52,8 +52,8 @@ class Version:
     fork: Fork | None = None
     may_lose: bool = False
     careful: bool = False
-    few_rows: bool = False
-    """Whether it is only tried on a few rows, for which an exchange would cost more than it brings."""
+    trial: bool = False
+    """Whether it is only tried on a few rows: an exchange would cost more than it brings, and failures are told."""
     watched: Mapping[str, Guard] = field(default_factory=dict)
     """Guards on steps, for the epoch that is about to run."""
     observed: Mapping[str, Observation] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from midstream.errors import MidstreamError
 from midstream.state.cache import process_cache
 from midstream.state.hashspace import HASH_END, HashRange
 from midstream.state.heat import bin_counts
@@ -24,7 +25,7 @@ from midstream.state.reader import PartitionSnapshot
 from midstream.state.segment import encode_segment
 from midstream.state.store import Store
 from midstream.state.tables import Groups, KeyedFunction, TableDelta
-from midstream.task.report import TableWrite, TaskReport
+from midstream.task.report import TableWrite, TaskFailure, TaskReport, Told
 from midstream.task.sockets import hurry
 from midstream.task.staging import StageTarget
 
@@ -50,12 +51,22 @@ class KeyedTask:
     stage: tuple[StageTarget, ...]
     emit: bool
     complete: bool
-    send: Callable[[TaskReport], None]
+    send: Callable[[Told], None]
     fetch_all: bool = False
     """Whether to have all of the partition's state here before the first row is looked at."""
+    trial: bool = False
+    """Whether a failure is told instead of raised."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         hurry()
+        try:
+            yield from self._run(batches)
+        except MidstreamError as error:
+            if not self.trial:
+                raise
+            self.send(TaskFailure(self.run, self.step, error))
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = self._collect(batches)
         if not rows.num_rows and not self.complete:
             self._report_no_rows()

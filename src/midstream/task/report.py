@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
+from midstream.errors import MidstreamError
 from midstream.state.heat import BinCounts
 from midstream.state.manifest import StagedFile
 from midstream.state.segment import SegmentInfo
@@ -37,3 +39,16 @@ class TaskReport:
     tables: Mapping[str, TableWrite] = field(default_factory=dict)
     staged: Mapping[str, StagedFile] = field(default_factory=dict)
     heat: BinCounts | None = None
+
+
+@dataclass(frozen=True)
+class TaskFailure:
+    """Why a task of a trial failed, told instead of raised: a task that raises takes its Python worker with it, and the
+    stream's next epoch would have to wait for another one to start."""
+
+    run: str
+    step: str
+    error: MidstreamError
+
+
+Told: TypeAlias = TaskReport | TaskFailure
