@@ -45,6 +45,13 @@ def count(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
     return counts.append_column("instance", instance).append_column("place", place), counts
 
 
+def count_again(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The same behind another step: says also where that one ran."""
+    output, counts = count(rows.select(["k"]), state)
+    first = dict(zip(rows.column("k").to_pylist(), rows.column("place").to_pylist(), strict=True))
+    return output.append_column("first", pa.array([first[key] for key in output.column("k").to_pylist()])), counts
+
+
 @dataclass
 class Scene:
     """A running pipeline: epochs are added by hand, and each tells where its instances ran."""
@@ -156,9 +163,53 @@ def losing(scene: Scene) -> None:
     told["fetched"] = run.epochs()[-1].steps["count"].fetched_bytes
     wait_until(lambda: victim.id not in [e.id for e in run.executors()], 60, "the loss is noticed")
     wait_until(lambda: len(run.executors()) == 2, 60, "there is another")
-    told["again"] = [scene.epoch() for _ in range(2)][-1]
+    told["alone"] = scene.epoch()
+    told["fetched alone"] = run.epochs()[-1].steps["count"].fetched_bytes
+    wait_until(lambda: not run._runner.placer.newcomers, 60, "the other one has its state")
+    told["again"] = scene.epoch()
+    told["fetched again"] = run.epochs()[-1].steps["count"].fetched_bytes
     told["status"] = run.status
     wait_until(lambda: _followed(run) == [run.last_epoch] * 2, 60, "both stand by again")
+
+
+def merging(scene: Scene) -> None:
+    """Merges make all of the state anew; executors have it when a commit names it."""
+    told, run = scene.told, scene.run
+    scene.fill()
+    fetched, segments = [], []
+    for _ in range(12):
+        scene.epoch()
+        wait_until(lambda: run._runner.compactor.idle, 60, "what is due is merged")
+        told["state bytes"] = run.epochs()[-1].state_bytes
+        fetched.append(run.epochs()[-1].steps["count"].fetched_bytes)
+        segments.append(max(s.bytes for t in run._runner.last.steps["count"].tables.values() for s in t.segments))
+    told["fetched"], told["largest segments"] = fetched, segments
+
+
+def neighbours(scene: Scene) -> None:
+    """Two steps one behind the other move at once, and one after the other."""
+    told, run = scene.told, scene.run
+
+    def ran() -> list[list[str]]:
+        rows = scene.sink.epochs[run.last_epoch].to_pylist()
+        return [sorted({row["first"] for row in rows}), sorted({row["place"] for row in rows})]
+
+    scene.epoch()
+    told["at first"] = ran()
+    home, away = [executor.id for executor in run.executors()]
+    scene.change(ms.ChangeSet([ms.Migrate("count", home), ms.Migrate("again", home)]))
+    told["both"] = ran()
+    scene.change(ms.Migrate("count", away))
+    told["one"] = ran()
+    submitted = [run.apply(ms.Migrate(step, away), wait=False).id for step in ("again", "count")]
+    for id_ in submitted:  # they queue
+        wait_until(lambda id_=id_: str(run.modification(id_).phase) == "waiting", 60, "its turn has come")
+        scene.epoch()
+    told["other"] = ran()
+    told["phases"] = [str(run.modification(id_).phase) for id_ in submitted]
+    for _ in range(4):
+        scene.undo()
+    told["undone"] = ran()
 
 
 def _followed(run: Run) -> list[int | None]:
@@ -177,7 +228,12 @@ def _kill(executor: str) -> None:
                 time.sleep(0.2)
 
 
-SCENARIOS: dict[str, Callable[[Scene], None]] = {"moving": moving, "warming": warming, "losing": losing}
+SCENARIOS: dict[str, Callable[[Scene], None]] = {
+    "moving": moving,
+    "warming": warming,
+    "losing": losing,
+    "merging": merging,
+}
 
 
 def main(scenario: str, root: Path, master: str, checkpoint: str, options: dict[str, str]) -> None:
@@ -192,6 +248,10 @@ def main(scenario: str, root: Path, master: str, checkpoint: str, options: dict[
         output="k bigint, n bigint, instance bigint, place string",
         parallelism=INSTANCES,
     )
+    if scenario == "neighbours":
+        output = "k bigint, n bigint, instance bigint, place string, first string"
+        again = counted.key_by("k").stateful("again", count_again, state="n bigint", output=output, parallelism=2)
+        counted = again
     run = counted.sink("out", sink).start(spark, checkpoint, store_options=options, standby=int(scenario == "losing"))
     scene = Scene(root, run, sink, inbox)
     SCENARIOS[scenario](scene)

@@ -26,8 +26,11 @@ class Stage:
     master: str
     server: S3Server
 
-    def play(self, scenario: str, directory: Path) -> dict[str, Any]:
-        arguments = [scenario, str(directory), self.master, self.server.url(scenario), json.dumps(self.server.options)]
+    def play(self, scenario: str, directory: Path, shared: bool = False) -> dict[str, Any]:
+        """Play a scenario with its state in the store, or in a directory that all executors see."""
+        checkpoint = str(directory / "shared") if shared else self.server.url(scenario)
+        options = json.dumps({} if shared else self.server.options)
+        arguments = [scenario, str(directory), self.master, checkpoint, options]
         process = run_module("tests.cluster.relocation", *arguments, log=directory / "driver.log")
         assert process.wait(400) == 0, process.tail()
         told: dict[str, Any] = json.loads((directory / "result.json").read_text())
@@ -98,5 +101,33 @@ def test_a_lost_executor_costs_a_retry_and_no_state(tmp_path: Path, stage: Stage
     assert len(told["without"]) == 4
     assert len(set(told["without"].values())) == 1, "the one that is left"
     assert told["fetched"] < 0.02 * told["state bytes"], "it stood by, and had everything"
+    assert told["alone"] == told["without"], "who has just come has to get its state first"
+    assert told["fetched again"] < 0.02 * told["state bytes"], "and then needs nothing more"
     assert Counter(told["again"].values()) == Counter(told["first"].values()), "the one that came instead has its share"
     assert told["status"] == "running"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_what_is_merged_is_there_before_it_is_read(tmp_path: Path, stage: Stage) -> None:
+    told = stage.play("merging", tmp_path)
+    largest = told["largest segments"]
+    assert largest[-1] > 1.5 * largest[0], "the parts of the state have become one"
+    assert max(told["fetched"][1:]) < 0.05 * told["state bytes"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shared", [False, True], ids=["object store", "shared directory"])
+def test_neighbouring_steps_move_together_and_in_turn(tmp_path: Path, stage: Stage, shared: bool) -> None:
+    told = stage.play("neighbours", tmp_path, shared)
+    everywhere = told["at first"][0]
+    assert len(everywhere) == 2
+    assert told["at first"] == [everywhere, everywhere]
+    (home,), (same,) = told["both"]
+    assert home == same
+    (away,) = set(everywhere) - {home}
+    assert told["one"] == [[away], [home]]
+    assert told["other"] == [[away], [away]]
+    assert told["phases"] == ["applied", "applied"]
+    assert told["undone"] == told["at first"]

@@ -187,6 +187,17 @@ def test_an_error_ends_the_run_and_is_told_everywhere(
     run.stop()
 
 
+def test_a_session_of_another_kind_is_refused(tmp_path: Path, inbox: Callable[..., Inbox]) -> None:
+    """As that of Spark Connect, whose driver is in another process."""
+
+    class Remote:
+        pass
+
+    with pytest.raises(MidstreamError, match=r"NO_CLASSIC_SESSION.*Remote"):
+        counts(inbox(SCHEMA), ms.sinks.noop()).start(Remote(), str(tmp_path / "chk"))  # type: ignore[arg-type]
+    assert not (tmp_path / "chk").exists()
+
+
 @pytest.mark.parametrize("given", [0, -1])
 def test_at_least_one_epoch_is_retained(
     spark: SparkSession, tmp_path: Path, inbox: Callable[..., Inbox], given: int

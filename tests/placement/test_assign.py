@@ -32,6 +32,15 @@ def test_instances_stay_when_others_come_and_go() -> None:
     assert moves(lost, back) == {"s": {2: ("1", "2"), 3: ("1", "2")}}
 
 
+def test_newcomers_get_what_is_pinned_to_them_and_no_more() -> None:
+    ranges = {"s": even_ranges(4)}
+    before = assign(ranges, EXECUTORS[:1], {})
+    assert assign(ranges, EXECUTORS[:2], before, newcomers={"1"}) == before
+    assert on(assign(ranges, EXECUTORS[:2], before, Rules().pinned("s", [3], "1"), newcomers={"1"})) == [*"0001"]
+    assert on(assign(ranges, EXECUTORS[1:2], before, newcomers={"1"})) == ["1"] * 4, "unless there is nobody else"
+    assert Counter(on(assign(ranges, EXECUTORS[:2], before))) == {"0": 2, "1": 2}
+
+
 def test_more_partitions_stay_where_their_state_is() -> None:
     before = assign({"s": even_ranges(2)}, EXECUTORS[:2], {})
     assert on(assign({"s": even_ranges(4)}, EXECUTORS[:2], before)) == ["0", "0", "1", "1"]

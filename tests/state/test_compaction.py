@@ -1,15 +1,20 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from midstream.state.collector import Collector
 from midstream.state.compaction import (
+    CompactionJob,
     CompactionPolicy,
+    CompactionResult,
     Planning,
     apply_compaction,
     plan_base,
@@ -155,6 +160,89 @@ def test_a_process_merges_beside_the_stream(table: Table) -> None:
     table.state = merged["x"].tables["t"]
     assert {segment.level for segment in table.state.segments} == {2}
     assert len(table.scan()) == 20
+
+
+def test_what_is_merged_is_delivered_before_it_is_offered(table: Table) -> None:
+    fill(table, 3)
+    compactor = Compactor(table.store, {"x": POLICY}, generation=1)
+    steps = {"x": StepState(table.ranges, {"t": table.state})}
+    delivered: list[CompactionResult] = []
+    may_go, wanted = threading.Event(), []
+
+    def deliver(result: CompactionResult, is_wanted: Callable[[], bool]) -> None:
+        delivered.append(result)
+        may_go.wait(60)
+        wanted.append(is_wanted())
+
+    compactor.deliver = deliver
+    try:
+        compactor.offer(steps)
+        _until(lambda: bool(delivered))
+        assert compactor.apply(steps) == steps, "it is on its way"
+        assert compactor.in_flight() == {delivered[0].id}, "and no sweep may take it"
+        may_go.set()
+        _until(lambda: compactor.idle)
+        (segment,) = compactor.apply(steps)["x"].tables["t"].segments
+        assert (segment,) == delivered[0].outputs
+        assert wanted == [True]
+    finally:
+        compactor.close()
+
+
+def test_a_run_does_not_wait_for_deliveries_when_it_ends(table: Table) -> None:
+    fill(table, 3)
+    first = Compactor(table.store, {"x": POLICY}, generation=1)
+    steps = {"x": StepState(table.ranges, {"t": table.state})}
+    begun = threading.Event()
+
+    def deliver(result: CompactionResult, is_wanted: Callable[[], bool]) -> None:
+        begun.set()
+        while is_wanted():
+            time.sleep(0.01)
+
+    first.deliver = deliver
+    first.offer(steps)
+    assert begun.wait(60)
+    first.close()
+    second = Compactor(table.store, {"x": POLICY}, generation=2)
+    try:
+        assert second.apply(steps) != steps, "the next run has what was merged"
+    finally:
+        second.close()
+
+
+def test_no_base_is_merged_while_state_is_on_its_way(table: Table) -> None:
+    fill(table, 3)
+    settle(table)
+    for _ in range(2):
+        fill(table, 3)
+        table.state = (
+            apply_compaction(table.state, run_compaction(table.store, _due(plan_deltas, table))) or table.state
+        )
+    assert _due(plan_base, table)
+    compactor = Compactor(table.store, {"x": POLICY}, generation=1)
+    compactor.held = lambda: True
+    try:
+        compactor.offer({"x": StepState(table.ranges, {"t": table.state})})
+        assert compactor._lanes[0].busy is None
+        compactor.held = lambda: False
+        compactor.offer({"x": StepState(table.ranges, {"t": table.state})})
+        assert compactor._lanes[0].busy is not None
+    finally:
+        compactor.close()
+
+
+def _due(plan: Any, table: Table) -> CompactionJob:
+    job = plan("x", table.state, Planning(POLICY, generation=1))
+    assert job is not None
+    return job
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_worker_that_dies_costs_only_its_job(table: Table) -> None:

@@ -10,7 +10,7 @@ import pytest
 from midstream.errors import CheckpointError
 from midstream.state.cache import BlockCache
 from midstream.state.directory import DirectoryStore
-from midstream.state.segment import DELETED, HASH, Segment, SegmentInfo, encode_segment
+from midstream.state.segment import BLOCK_BYTES, DELETED, HASH, BlockInfo, Segment, SegmentInfo, encode_segment
 from midstream.state.tables import TableKind
 from tests.state.model import spec_of
 
@@ -53,6 +53,22 @@ def test_a_segment_is_an_arrow_stream_with_an_index(store: DirectoryStore, delet
     whole = pa.ipc.open_stream(store.read(info.path)).read_all()
     assert whole.num_rows == ROWS
     assert whole.column_names == [HASH, *([DELETED] if deleted else []), "k", "w", "v", "s"]
+
+
+def test_blocks_of_wide_rows_have_fewer_of_them(store: DirectoryStore) -> None:
+    count = 40_000
+    keys = {"k": [str(i) for i in range(count)], "w": range(count), "v": range(count)}
+
+    def blocks(text: str) -> list[BlockInfo]:
+        rows = pa.table({**{name: list(of) for name, of in keys.items()}, "s": [text] * count})
+        encoded = encode_segment(spec_of(TableKind.VALUE), np.arange(count, dtype=np.int64), rows, None)
+        store.put("segments/b.seg", encoded.data)
+        return opened(store, encoded.info("segments/b.seg", 0, 0, level=0)).blocks
+
+    assert len(blocks("")) == 1
+    wide = blocks("x" * 400)
+    assert all(BLOCK_BYTES * 0.8 < block.length < BLOCK_BYTES * 1.2 for block in wide[:-1])
+    assert [block.rows for block in blocks("x" * 4000)[:-1]] == [4096] * 9
 
 
 def test_only_blocks_in_the_interval_are_named(store: DirectoryStore) -> None:

@@ -271,6 +271,11 @@ class Modifier:
         """How much of the state of instances that are to move has been brought to where they go, if they move."""
         return self._warmer.progress.get(self.modification(id_).id)
 
+    @property
+    def moving(self) -> bool:
+        """Whether a change is under way that takes instances to other executors."""
+        return self._warmer.moving
+
     def history(self) -> list[HistoryEntry]:
         with self._lock:
             known = self._machine.modifications.values()

@@ -45,8 +45,15 @@ class Placer:
         self.assignment: Assignment = {}
         self._executors: list[Executor] = []
         self._ended: set[str] = set()
+        self.newcomers: frozenset[str] = frozenset()
+        """Executors that came while the pipeline ran, and get no instances of themselves before they are admitted."""
         if cluster.missing:
             _logger.info("instances are not placed: %s", cluster.missing)
+
+    @property
+    def executors(self) -> frozenset[str]:
+        """Those that were there when the last epoch began."""
+        return frozenset(executor.id for executor in self._executors)
 
     def places(self, state: Mapping[str, StepState], rules: Rules) -> Places:
         """Where an epoch runs that finds this state."""
@@ -56,9 +63,13 @@ class Placer:
         executors = self.cluster.executors()
         if gone := [e.id for e in self._executors if e not in executors and e.id not in self._ended]:
             _logger.warning("executor %s is gone: its instances move", ", ".join(gone))
+        if self.assignment:
+            came = {e.id for e in executors if e not in self._executors}
+            self.newcomers = (self.newcomers | came) & {e.id for e in executors}
         self._executors = executors
         steps = {id_: s.ranges for id_, s in state.items()}
-        before, self.assignment = self.assignment, assign(steps, executors, self.assignment, rules, self._standby)
+        before = self.assignment
+        self.assignment = assign(steps, executors, before, rules, self._standby, self.newcomers)
         for step, moved in moves(before, self.assignment).items():
             told = ", ".join(f"{instance} from executor {a} to {b}" for instance, (a, b) in moved.items())
             _logger.info("instances of %s move: %s", step, told)
@@ -66,10 +77,17 @@ class Placer:
         placed = {step: [location[i.executor] for i in instances] for step, instances in self.assignment.items()}
         return Places(self.cluster, placed)
 
-    def preview(self, ranges: Mapping[str, Sequence[HashRange]], rules: Rules) -> Assignment:
-        """Where instances would run, with these ranges and rules."""
+    def preview(
+        self, ranges: Mapping[str, Sequence[HashRange]], rules: Rules, admitted: frozenset[str] = frozenset()
+    ) -> Assignment:
+        """Where instances would run, with these ranges and rules, and with newcomers that are not admitted yet."""
         rules = rules.within(self.cluster.application)
-        return assign(ranges, self.cluster.executors(), self.assignment, rules)
+        newcomers = self.newcomers - admitted
+        return assign(ranges, self.cluster.executors(), self.assignment, rules, newcomers=newcomers)
+
+    def admit(self, executors: frozenset[str]) -> None:
+        """From the next epoch on, newcomers get their share."""
+        self.newcomers -= executors
 
     def after(self, change: Change) -> None:
         """A change is applied: end the executors it has drained, if it says so."""

@@ -1,9 +1,16 @@
-"""Whether to aggregate before the exchange: decided step by step, from the reduction seen in the epochs so far."""
+"""Whether to aggregate before the exchange: decided step by step, from the epochs so far.
+
+It pays when few rows are left by it, and when one key has so many that the instance it belongs to becomes the slowest:
+then the tasks before the exchange each make a partial state of their part of that key, and its instance merges those
+few. No cut of ranges could divide one key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from midstream.engine.compile import Compiled
 from midstream.task.report import TaskReport
@@ -13,6 +20,10 @@ _END_AT = 1.4
 """Rows for each row left. Aggregating costs Spark about a third of what a row costs on its way into the state task, so
 it pays from a reduction of 1.5 on; the gap between the two bounds keeps a step from flapping."""
 
+_HOT_SHARE = 0.5
+"""Of what an instance has to do if all have equally much: a bin with more rows than that is hot."""
+_COOL_AT = 1.05
+"""Rows for each row left at which a hot step has no hot key any more. Aggregated, the bins no longer show it."""
 
 _WORTH_PLANNING = 20_000
 """Rows an epoch below which planning the aggregation costs more than it saves."""
@@ -24,6 +35,7 @@ class PreAggregation:
 
     compiled: Compiled
     grouped: dict[str, bool] = field(default_factory=dict)
+    _hot: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for id_, keyed in self.compiled.keyed.items():
@@ -38,5 +50,21 @@ class PreAggregation:
             rows = sum(report.rows for report in of_step)
             left = sum(report.arrived if self.grouped[id_] else report.groups for report in of_step)
             if left:
-                bound = _END_AT if self.grouped[id_] else _BEGIN_AT
-                self.grouped[id_] = rows >= _WORTH_PLANNING and rows / left >= bound
+                self.grouped[id_] = rows >= _WORTH_PLANNING and rows / left >= self._bound(id_, of_step)
+
+    def _bound(self, step: str, reports: Sequence[TaskReport]) -> float:
+        """The reduction from which on it pays, or goes on to pay."""
+        if not self.grouped[step]:
+            self._hot.discard(step)
+            if hottest_share(reports) * len(reports) > _HOT_SHARE and len(reports) > 1:
+                self._hot.add(step)
+        if step in self._hot:
+            return _COOL_AT
+        return _END_AT if self.grouped[step] else _BEGIN_AT
+
+
+def hottest_share(reports: Sequence[TaskReport]) -> float:
+    """The share of all rows that the busiest bin of the hash space has."""
+    counts = [np.frombuffer(report.heat[1], np.uint32) for report in reports if report.heat is not None]
+    total = sum(int(bins.sum()) for bins in counts)
+    return max((int(bins.max()) for bins in counts if len(bins)), default=0) / total if total else 0.0

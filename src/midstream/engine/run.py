@@ -26,6 +26,7 @@ from midstream.engine.feed import Feed
 from midstream.engine.graphview import Graph, describe
 from midstream.engine.history import HistoryEntry
 from midstream.engine.internals import JVM_GONE, HandOverError, QueryStoppedError, is_active
+from midstream.engine.membership import Membership
 from midstream.engine.modify import Modifier
 from midstream.engine.results import complete_result
 from midstream.engine.shadow import Shadow
@@ -63,6 +64,7 @@ class Run:
         runner: EpochRunner,
         modifier: Modifier,
         standbys: Standby,
+        membership: Membership,
         make_query: QueryMaker,
         retain_epochs: int,
         changeable: bool,
@@ -71,6 +73,7 @@ class Run:
         self._runner = runner
         self._modifier = modifier
         self._standbys = standbys
+        self._membership = membership
         self._changeable = changeable
         self._make_query = make_query
         self._reports: deque[EpochReport] = deque(maxlen=1000)
@@ -316,6 +319,7 @@ class Run:
         for callback in self._callbacks:
             callback(report)
         self._keep_house(self._collector.committed, manifest)
+        self._membership.after_commit()
         self._housekeeping.submit(self._keep_standbys)
 
     def _keep_standbys(self) -> None:

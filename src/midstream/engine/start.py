@@ -11,9 +11,11 @@ from pyspark.errors import PySparkException
 
 from midstream.engine.cluster import Cluster
 from midstream.engine.compile import compile_pipeline
+from midstream.engine.delivery import Delivery
 from midstream.engine.epoch import EpochRunner, Unchanging
 from midstream.engine.feed import Feed
 from midstream.engine.internals import EPOCH_CONF, SessionConf
+from midstream.engine.membership import Membership
 from midstream.engine.modify import Modifier
 from midstream.engine.placer import Placer
 from midstream.engine.reports import ReportBox
@@ -47,6 +49,8 @@ def start(
     standby: int,
 ) -> Run:
     """Check everything that can be checked, finish what a crash left, and start the query."""
+    if not hasattr(spark, "_jsparkSession"):
+        raise EpochError.no_session(f"{type(spark).__module__}.{type(spark).__qualname__}")
     if retain_epochs < 1:
         raise MidstreamError("BAD_RETENTION", f"retain_epochs is {retain_epochs}.", hint="keep at least 1 epoch.")
     if standby < 0:
@@ -65,8 +69,13 @@ def start(
             box=ReportBox(spark.sparkContext),
             placer=placer,
         )
+        latest, settings = lambda: modifier.latest().manifest, lambda: modifier.current.settings
+        moving, stopping = lambda: modifier.moving, lambda: modifier.stopping()
+        runner.compactor.held = moving
+        runner.compactor.deliver = Delivery(spark, placer, ledger.store, latest, settings, moving)
         standbys = Standby(spark, placer, ledger.store)
-        return Run(ledger, runner, modifier, standbys, _query_maker(spark, name), retain_epochs, changeable)
+        membership = Membership(spark, placer, ledger.store, latest, settings, stopping)
+        return Run(ledger, runner, modifier, standbys, membership, _query_maker(spark, name), retain_epochs, changeable)
     except BaseException:
         # A driver that runs this checkpoint goes on as if we had never come.
         with suppress(MidstreamError):

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,7 +22,7 @@ from midstream.errors import StoreError
 from midstream.placement.assign import Assignment
 from midstream.schemas import NOTHING
 from midstream.state.hashspace import HashRange
-from midstream.state.manifest import Manifest
+from midstream.state.manifest import Manifest, StepState
 from midstream.state.store import Store
 from midstream.state.warmup import WARMUPS, Warmth, WarmupJob
 
@@ -70,6 +70,12 @@ class Warmer:
     latest: Callable[[], Manifest]
     progress: dict[int, Warmth] = field(default_factory=dict)
     """By modification: what its last pass has done so far, and what all of them have fetched."""
+    _under_way: Callable[[], bool] | None = None
+
+    @property
+    def moving(self) -> bool:
+        """Whether state is on its way to other executors, or there and waiting for its boundary."""
+        return self._under_way is not None and self._under_way()
 
     def warm(
         self,
@@ -84,10 +90,12 @@ class Warmer:
             return  # nothing moves, or everybody reads the same files
         try:
             moving = arrivals(self.placer.assignment, self.placer.preview(ranges, settings.rules))
+            self._under_way = wanted if moving else None
             if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
                 self._warm(modification, moving, settings.fetch_bytes_per_second, wanted)
             elif moving and settings.fetch_policy is FetchPolicy.ORDER_UNAWARE:
-                jobs = self._jobs(moving, settings.fetch_bytes_per_second, by_heat=False)
+                cap = settings.fetch_bytes_per_second
+                jobs = make_jobs(self.store, self.latest().steps, moving, cap, by_heat=False)
                 launch(self.spark, self.placer.cluster, jobs)
         except Exception:
             _logger.warning("state is not brought to executors before they need it", exc_info=True)
@@ -108,51 +116,77 @@ class Warmer:
         bytes_per_second: float | None,
         wanted: Callable[[], bool],
     ) -> Warmth:
-        jobs = self._jobs(moving, bytes_per_second)
-        launch(self.spark, self.placer.cluster, jobs)
-        known, last, heard = self.progress.get(modification, Warmth()).fetched, Warmth(), time.monotonic()
-        while True:
-            warmth = self._look(jobs)
+        known = self.progress.get(modification, Warmth()).fetched
+
+        def told(warmth: Warmth) -> None:
             self.progress[modification] = replace(warmth, fetched=known + warmth.fetched)
-            if warmth.finished:
-                self.store.delete([job.path for job in jobs])
-                return warmth
-            if warmth != last:
-                last, heard = warmth, time.monotonic()
-            elif time.monotonic() - heard > _SILENCE_SECONDS:
-                warmth = replace(warmth, error=f"nothing was heard of it for {_SILENCE_SECONDS:.0f} s")
-            if warmth.error or not wanted():
-                # The others see it when they next tell how far they are. The next start sweeps the folder.
-                self.store.put(f"{jobs[0].stop}/now", b"")
-                return warmth
-            time.sleep(0.1)
 
-    def _jobs(self, moving: Moving, bytes_per_second: float | None, by_heat: bool = True) -> tuple[WarmupJob, ...]:
-        steps, id_ = self.latest().steps, uuid.uuid4().hex
-        share = bytes_per_second / len(moving) if bytes_per_second else None
-        return tuple(
-            WarmupJob(
-                id=id_,
-                executor=executor,
-                store=self.store,
-                steps=steps,
-                ranges={step: of_step for step, of_step in ranges.items() if step in steps},
-                bytes_per_second=share,
-                by_heat=by_heat,
-            )
-            for executor, ranges in moving.items()
-        )
+        jobs = make_jobs(self.store, self.latest().steps, moving, bytes_per_second)
+        return bring(self.spark, self.placer.cluster, jobs, wanted, told)
 
-    def _look(self, jobs: tuple[WarmupJob, ...]) -> Warmth:
-        each = [read_warmth(self.store, job.path) for job in jobs]
-        return Warmth(
-            total=sum(w.total for w in each),
-            done=sum(w.done for w in each),
-            fetched=sum(w.fetched for w in each),
-            seconds=max(w.seconds for w in each),
-            finished=all(w.finished for w in each),
-            error=next((w.error for w in each if w.error), None),
+
+def make_jobs(
+    store: Store,
+    steps: Mapping[str, StepState],
+    wanted: Moving,
+    bytes_per_second: float | None,
+    by_heat: bool = True,
+) -> tuple[WarmupJob, ...]:
+    """A job for every executor, which share the bytes a second."""
+    id_ = uuid.uuid4().hex
+    share = bytes_per_second / len(wanted) if bytes_per_second else None
+    return tuple(
+        WarmupJob(
+            id=id_,
+            executor=executor,
+            store=store,
+            steps=steps,
+            ranges={step: of_step for step, of_step in ranges.items() if step in steps},
+            bytes_per_second=share,
+            by_heat=by_heat,
         )
+        for executor, ranges in wanted.items()
+    )
+
+
+def bring(
+    spark: SparkSession,
+    cluster: Cluster,
+    jobs: tuple[WarmupJob, ...],
+    wanted: Callable[[], bool],
+    told: Callable[[Warmth], None] = lambda warmth: None,
+) -> Warmth:
+    """Have jobs done on their executors; come back when they are, when one fails, or it is no longer wanted."""
+    store = jobs[0].store
+    launch(spark, cluster, jobs)
+    last, heard = Warmth(), time.monotonic()
+    while True:
+        warmth = _together(read_warmth(store, job.path) for job in jobs)
+        told(warmth)
+        if warmth.finished:
+            store.delete([job.path for job in jobs])
+            return warmth
+        if warmth != last:
+            last, heard = warmth, time.monotonic()
+        elif time.monotonic() - heard > _SILENCE_SECONDS:
+            warmth = replace(warmth, error=f"nothing was heard of it for {_SILENCE_SECONDS:.0f} s")
+        if warmth.error or not wanted():
+            # The others see it when they next tell how far they are. The next start sweeps the folder.
+            store.put(f"{jobs[0].stop}/now", b"")
+            return warmth
+        time.sleep(0.1)
+
+
+def _together(several: Iterable[Warmth]) -> Warmth:
+    each = list(several)
+    return Warmth(
+        total=sum(w.total for w in each),
+        done=sum(w.done for w in each),
+        fetched=sum(w.fetched for w in each),
+        seconds=max(w.seconds for w in each),
+        finished=all(w.finished for w in each),
+        error=next((w.error for w in each if w.error), None),
+    )
 
 
 def arrivals(before: Assignment, after: Assignment) -> dict[str, dict[str, tuple[HashRange, ...]]]:

@@ -23,6 +23,14 @@ class EpochError(MidstreamError):
         )
 
     @classmethod
+    def no_session(cls, given: str) -> EpochError:
+        return cls(
+            "NO_CLASSIC_SESSION",
+            f"start(…) was given a {given}, and needs a SparkSession with its driver in this process.",
+            hint="build it with SparkSession.builder.master(…); a session of Spark Connect cannot run state tasks.",
+        )
+
+    @classmethod
     def spark_gone(cls, cause: str) -> EpochError:
         return cls(
             "SPARK_GONE",

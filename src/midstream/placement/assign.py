@@ -7,7 +7,7 @@ pinned it elsewhere, or its step is two instances out of balance. Without its pi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -76,16 +76,21 @@ def assign(
     before: Assignment,
     rules: Rules = Rules(),  # noqa: B008 (frozen)
     standby: int = 0,
+    newcomers: Collection[str] = (),
 ) -> dict[str, tuple[Instance, ...]]:
-    """Where every instance belongs now, with so many standbys each. Empty when there is no executor to put one on."""
+    """Where every instance belongs now, with so many standbys each. Empty when there is no executor to put one on.
+
+    Newcomers get only what is pinned to them, unless there is nobody else.
+    """
     allowed = [executor for executor in executors if rules.allows(executor)]
     usable = [executor.id for executor in allowed]
     if not usable:
         return {}
+    settled = [id_ for id_ in usable if id_ not in newcomers] or usable
     total: Counter[str] = Counter()
     assigned: dict[str, tuple[Instance, ...]] = {}
     for step, ranges in steps.items():
-        homes = _homes(ranges, before.get(step, ()), usable, total)
+        homes = _homes(ranges, before.get(step, ()), settled, total)
         pins = {instance: to for instance, to in rules.pins.get(step, {}).items() if to in usable}
         places = [pins.get(number, home) for number, home in enumerate(homes)]
         others = [_standbys(place, number, allowed)[:standby] for number, place in enumerate(places)]

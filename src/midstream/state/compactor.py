@@ -31,6 +31,9 @@ from midstream.state.store import Store
 
 Planner = Callable[[str, TableState, Planning], CompactionJob | None]
 
+Deliver = Callable[[CompactionResult, Callable[[], bool]], None]
+"""Brings what was merged to where it will be read; asks now and then whether that is still wanted."""
+
 
 class Compactor:
     """Finds work after every commit, and offers finished merges to the next commit."""
@@ -39,18 +42,23 @@ class Compactor:
         self._store = store
         self._generation = generation
         self.policies = policies
+        self.deliver: Deliver = lambda result, wanted: None
+        """Called before a merge is offered to a commit: from then on, epochs read what it made."""
+        self.held: Callable[[], bool] = lambda: False
+        """While it says so no merge of a base begins: it would make anew what is just being moved."""
         self._lock = threading.Lock()
         self._finished = take_merges(store)
         self._failure: Exception | None = None
-        self._lanes = [_Lane(name, planner, store, self._done) for name, planner in _LANES.items()]
+        self._lanes = [_Lane(name, planner, store, self._deliver, self._done) for name, planner in _LANES.items()]
 
     def offer(self, steps: Mapping[str, StepState]) -> None:
         """After a commit: begin the most useful merges, where none is under way."""
+        held = self.held()
         with self._lock:
             if self._finished:
                 return  # planned from a state that the next commit changes
             for lane in self._lanes:
-                if lane.busy is None:
+                if lane.busy is None and not (held and lane.plan is plan_base):
                     taken = frozenset(s.path for other in self._lanes if other.busy for s in other.busy.inputs)
                     plans = (
                         lane.plan(id_, table, Planning(self.policies[id_], self._generation, taken))
@@ -97,6 +105,9 @@ class Compactor:
             finished, self._finished = self._finished, []
         save_merges(self._store, finished)
 
+    def _deliver(self, result: CompactionResult, wanted: Callable[[], bool]) -> None:
+        self.deliver(result, wanted)
+
     def _done(self, lane: _Lane, outcome: CompactionResult | Exception | None) -> None:
         with self._lock:
             lane.busy = None
@@ -117,12 +128,15 @@ class _Lane:
         name: str,
         plan: Planner,
         store: Store,
+        deliver: Deliver,
         done: Callable[[_Lane, CompactionResult | Exception | None], None],
     ) -> None:
         self.plan = plan
         self.busy: CompactionJob | None = None
         self._store = store
+        self._deliver = deliver
         self._done = done
+        self._closing = False
         self._jobs: queue.Queue[CompactionJob | None] = queue.Queue()
         self.worker: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._serve, name=f"midstream-compactor-{name}", daemon=True)
@@ -133,6 +147,7 @@ class _Lane:
         self._jobs.put(job)
 
     def close(self, finish: bool) -> None:
+        self._closing = True
         self._jobs.put(None)
         if finish:
             self._thread.join()
@@ -152,6 +167,8 @@ class _Lane:
                 if self.worker is not None:
                     _bury(self.worker)
                 self.worker = None
+            if isinstance(outcome, CompactionResult):
+                self._deliver(outcome, lambda: not self._closing)
             self._done(self, outcome)
 
     def _run(self, job: CompactionJob) -> CompactionResult | Exception | None:

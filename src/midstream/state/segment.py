@@ -32,8 +32,12 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _TRAILER = struct.Struct("<I4s")
 
 BLOCK_ROWS = 131_072
-"""Rows in a block: about 3 MB for a counter. A block is the unit of a ranged read, so it must be small enough to fetch
-for one hot key and large enough that a table of 50 million rows has only some hundreds of them to search."""
+"""Rows in a block at most: about 3 MB for a counter. A block is the unit of a ranged read, so it must be small enough
+to fetch for one hot key and large enough that a table of 50 million rows has only some hundreds of them to search."""
+BLOCK_BYTES = 4 * 2**20
+"""About how large a block of wider rows is."""
+_FEW_ROWS = 4096
+"""Rows in a block at least, however wide they are."""
 
 _TAIL_BYTES = 65_536
 """How much of the end of a file one read brings: the index of a segment of up to some 300 blocks."""
@@ -102,8 +106,13 @@ class EncodedSegment:
         )
 
 
+def _block_rows(table: pa.Table) -> int:
+    width = table.nbytes / max(1, table.num_rows)
+    return int(min(BLOCK_ROWS, max(_FEW_ROWS, BLOCK_BYTES // max(1.0, width))))
+
+
 def encode_segment(
-    spec: TableSpec, hashes: Hashes, rows: pa.Table, deleted: Mask | None, block_rows: int = BLOCK_ROWS
+    spec: TableSpec, hashes: Hashes, rows: pa.Table, deleted: Mask | None, block_rows: int | None = None
 ) -> EncodedSegment:
     """Write rows (keys, then values; sorted by hash) as the bytes of a segment."""
     columns: dict[str, Any] = {HASH: pa.array(hashes)}
@@ -118,6 +127,7 @@ def encode_segment(
     pieces = [schema.serialize()]
     blocks: list[BlockInfo] = []
     offset = pieces[0].size
+    block_rows = block_rows or _block_rows(table)
     for start in range(0, table.num_rows, block_rows):
         batch = table.slice(start, block_rows).combine_chunks().to_batches()[0]
         message = batch.serialize()
