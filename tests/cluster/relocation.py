@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ def losing(scene: Scene) -> None:
     told["state bytes"] = run.epochs()[-1].state_bytes
     wait_until(lambda: _followed(run) == [run.last_epoch] * 2, 60, "both executors stand by for each other")
     victim = run.executors()[0]
-    _kill(victim.id)
+    kill_executor(str(run._runner.placer.cluster.application), victim.id)
     told["without"] = scene.epoch()
     told["fetched"] = run.epochs()[-1].steps["count"].fetched_bytes
     wait_until(lambda: victim.id not in [e.id for e in run.executors()], 60, "the loss is noticed")
@@ -216,23 +217,23 @@ def _followed(run: Run) -> list[int | None]:
     return [warmth.epoch for warmth in run.standbys().values()]
 
 
-def _kill(executor: str) -> None:
+def kill_executor(application: str, executor: str) -> None:
+    """End the process of an executor at once. Other clusters on this machine have executors of the same numbers."""
+    wanted = {b"--app-id": application.encode(), b"--executor-id": executor.encode()}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:
                 command = Path(entry.path, "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
+            options = dict(pairwise(command))
+            if wanted.items() <= options.items():
                 os.kill(int(entry.name), signal.SIGKILL)
                 time.sleep(0.2)
 
 
 SCENARIOS: dict[str, Callable[[Scene], None]] = {
-    "moving": moving,
-    "warming": warming,
-    "losing": losing,
-    "merging": merging,
+    scenario.__name__: scenario for scenario in (moving, warming, losing, merging, neighbours)
 }
 
 

@@ -61,11 +61,12 @@ class Placer:
             return ANYWHERE
         rules = rules.within(self.cluster.application)
         executors = self.cluster.executors()
-        if gone := [e.id for e in self._executors if e not in executors and e.id not in self._ended]:
-            _logger.warning("executor %s is gone: its instances move", ", ".join(gone))
+        # By their ids: Spark learns the host of one that has just come a little later.
+        known, there = self.executors, frozenset(executor.id for executor in executors)
+        if gone := known - there - self._ended:
+            _logger.warning("executor %s is gone: its instances move", ", ".join(sorted(gone)))
         if self.assignment:
-            came = {e.id for e in executors if e not in self._executors}
-            self.newcomers = (self.newcomers | came) & {e.id for e in executors}
+            self.newcomers = (self.newcomers | (there - known)) & there
         self._executors = executors
         steps = {id_: s.ranges for id_, s in state.items()}
         before = self.assignment
