@@ -110,6 +110,9 @@ class Modifier:
         with self._lock:
             self._load(drop_live)
         self._thread = threading.Thread(target=self._serve, name="midstream-changes", daemon=True)
+
+    def begin(self) -> None:
+        """Take up what there is to do. Not before the stream runs: changes are checked against how far it is."""
         self._thread.start()
 
     # What the epochs ask.
