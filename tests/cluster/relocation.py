@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkContext
 
 import midstream as ms
 from midstream.engine.run import Run
@@ -166,13 +167,16 @@ def _followed(run: Run) -> list[int | None]:
 
 
 def _kill(executor: str) -> None:
+    # By the address of our driver, too: executors of other applications on this machine have the same ids.
+    port = SparkContext.getOrCreate().getConf().get("spark.driver.port")
+    wanted = f"\0--executor-id\0{executor}\0".encode()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             try:
-                command = Path(entry.path, "cmdline").read_bytes().split(b"\0")
+                command = Path(entry.path, "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"--executor-id" in command and command[command.index(b"--executor-id") + 1] == executor.encode():
+            if wanted in command and f":{port}\0".encode() in command:
                 os.kill(int(entry.name), signal.SIGKILL)
                 time.sleep(0.2)
 
