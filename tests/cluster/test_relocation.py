@@ -45,8 +45,8 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("cluster")
-    with s3_server() as server, spark_cluster(root) as url:
-        yield Stage(root, url, server)
+    with s3_server() as server, spark_cluster(root) as cluster:
+        yield Stage(root, cluster.url, server)
 
 
 @pytest.mark.timeout(600)

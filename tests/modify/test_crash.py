@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -12,6 +13,8 @@ from pyspark.sql import functions as F
 import midstream as ms
 from midstream.coordinator.modification import Phase
 from midstream.engine import faults
+from midstream.engine.changelog import ChangeLog
+from midstream.engine.epoch import EpochRunner
 from midstream.errors import MidstreamError
 from tests.engine.harness import Inbox
 from tests.modify.live import Live
@@ -27,6 +30,16 @@ def no_faults() -> Iterator[None]:
     yield
     for point in ("executed", "committed", "finalised"):
         faults.set_fault(point, None)
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, seconds: float) -> None:
+    at_once = getattr(owner, name)
+
+    def slowly(*arguments: Any) -> Any:
+        time.sleep(seconds)
+        return at_once(*arguments)
+
+    monkeypatch.setattr(owner, name, slowly)
 
 
 def crash() -> None:
@@ -57,6 +70,16 @@ def test_a_change_that_waited_is_checked_again_by_the_next_driver(live: Live) ->
     live.start(sums(live))
     assert live.settled(live.run.modification(1)).phase is Phase.WAITING
     assert live.epoch(("a", 2)) == [{"k": "a", "n": 2, "s": 21}]
+
+
+def test_a_change_that_waits_for_a_start_that_takes_long(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    live.start(sums(live), ("a", 1))
+    assert live.submit(TENFOLD).phase is Phase.WAITING
+    live.run.stop()
+    slowed(monkeypatch, EpochRunner, "go_on", 0.6)
+    slowed(monkeypatch, ChangeLog, "submission", 0.2)
+    live.start(sums(live))
+    assert live.settled(live.run.modification(1)).phase is Phase.WAITING
 
 
 def test_a_change_that_does_not_fit_the_program_any_more(live: Live) -> None:

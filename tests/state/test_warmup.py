@@ -16,8 +16,8 @@ from midstream.state.manifest import StepState, TableState
 from midstream.state.segment import Segment, encode_segment
 from midstream.state.store import Store, open_store
 from midstream.state.tables import TableKind, TableSpec
-from midstream.state.warmup import Warmth, WarmupJob, warm_up
-from tests.servers import S3Server
+from midstream.state.warmup import Warmth, WarmupJob, follow, warm_up
+from tests.servers import S3Server, free_ports
 
 ROWS, BLOCK = 40_000, 1_000
 HALVES = even_ranges(2)
@@ -93,3 +93,17 @@ def test_it_does_not_go_on_for_ever(store: Store, state: StepState, cache: Block
     assert not warmth.finished
     assert warmth.error == "not done after 10 s"
     assert told
+
+
+def test_one_that_follows_outlives_a_store_that_fails(s3_server: S3Server, cache: BlockCache) -> None:
+    (port,) = free_ports(1)
+    options = {**s3_server.options, "endpoint": f"http://127.0.0.1:{port}", "max_retries": "0"}
+    job = WarmupJob("id", "1", open_store(s3_server.url("gone"), options), {}, {"s": (HALVES[1],)}, follow=True)
+    wanted, told = iter([True, True, False]), []
+
+    def tell(warmth: Warmth) -> bool:
+        told.append(warmth)
+        return next(wanted)
+
+    follow(job, cache, tell, sleep=lambda _: None)
+    assert told == [Warmth()] * 3

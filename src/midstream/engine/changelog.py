@@ -77,9 +77,11 @@ class ChangeLog:
         return found
 
     def append(self, record: Record) -> None:
-        """Write a transition down. Raises when another driver has."""
+        """Write a transition down. Raises when another driver has. One that may or may not have been written, because
+        the store failed, can be written again."""
         path = _path(JOURNAL, self._next_record)
-        if not self._store.create(path, json.dumps({"format": FORMAT, **asdict(record)}).encode()):
+        data = json.dumps({"format": FORMAT, **asdict(record)}).encode()
+        if not self._store.create(path, data) and self._store.read(path).to_pybytes() != data:
             holder = self._ledger.holder()
             raise CheckpointError.taken_over(self._ledger.driver, holder, record.epoch or 0)
         self._next_record += 1

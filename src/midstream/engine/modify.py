@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -57,7 +58,7 @@ from midstream.engine.standin import sink_change, written_before
 from midstream.engine.version import Fork, Version, make_version
 from midstream.engine.warming import Warmer
 from midstream.engine.wishes import DEFAULT_TIME_LIMIT, Latest, Program, Wishes
-from midstream.errors import ChangeError, MidstreamError
+from midstream.errors import ChangeError, MidstreamError, StoreError
 from midstream.sinks.base import SinkContext, StagedEpoch
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest
@@ -70,6 +71,9 @@ _logger = logging.getLogger(__name__)
 
 _FIRST_GUESS_MS = 150.0
 """Expected pause before any change has been seen: planning the new DataFrames once."""
+
+_AGAIN_SECONDS = 1.0
+"""Between two tries to write a transition down that the store did not take."""
 
 
 class Modifier:
@@ -97,6 +101,9 @@ class Modifier:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._work: queue.Queue[Validate | Prepare | None] = queue.Queue()
+        self._owed: deque[Instruction] = deque()
+        """What the coordinator wants and a failing store has kept from being done: it comes before all else."""
+        self._closed = threading.Event()
         self._examined: dict[int, Examined] = {}
         self._versions: dict[int, Version] = {}
         self._pauses: list[float] = []
@@ -110,6 +117,9 @@ class Modifier:
         with self._lock:
             self._load(drop_live)
         self._thread = threading.Thread(target=self._serve, name="midstream-changes", daemon=True)
+
+    def begin(self) -> None:
+        """Take up what there is to do. Not before the stream runs: changes are checked against how far it is."""
         self._thread.start()
 
     # What the epochs ask.
@@ -306,6 +316,7 @@ class Modifier:
                     self._tell(GuardTripped(id_, broken))
 
     def close(self) -> None:
+        self._closed.set()
         self._work.put(None)
         with self._changed:
             self._changed.notify_all()
@@ -315,6 +326,7 @@ class Modifier:
     def _load(self, drop_live: bool) -> None:
         """Where an earlier driver has left off: which changes the pipeline has, and which was just being applied."""
         self._log = ChangeLog(self._ledger)
+        self._owed.clear()
         self._wishes = Wishes(self._program, self._log, self._ledger, self._spark, self._retain)
         last = self._ledger.last()
         self._machine, instructions = Coordinator.restored(self._log.records(), last.plan, time.time())
@@ -363,15 +375,18 @@ class Modifier:
         return instructions
 
     def _carry_out(self, instructions: Sequence[Instruction]) -> None:
-        for instruction in instructions:
+        self._owed.extend(instructions)
+        while self._owed:
+            instruction = self._owed[0]
+            if isinstance(instruction, Record):
+                self._log.append(instruction)
+            self._owed.popleft()
             match instruction:
-                case Record():
-                    self._log.append(instruction)
                 case Validate() | Prepare():
                     self._work.put(instruction)
                 case Undo(id_, reason):
                     self.submit(Submission(None, id_, allow_state_loss=True), reason)
-                case RunEpoch() | GiveUp():
+                case Record() | RunEpoch() | GiveUp():
                     pass
         self._changed.notify_all()
 
@@ -382,13 +397,28 @@ class Modifier:
             except Exception as error:
                 event = FoundInvalid(work.id, str(as_midstream_error(error, self._ledger)))
             try:
+                self._tell_at_last(event)
                 with self._lock:
-                    self._tell(event)
                     waiting = self._waiting()
                 if waiting is not None and waiting.feed is not self.running:
                     self.hand_over()
             except Exception:
                 _logger.exception("modification %d cannot go on", work.id)
+
+    def _tell_at_last(self, event: Event) -> None:
+        """As `_tell`, but a store that fails is tried again for as long as the run lives: nobody waits here, and a
+        change left in the middle would hold up all that come after it."""
+        with self._lock:
+            self._owed.extend(self._machine.handle(event, time.time()))
+        while True:
+            try:
+                with self._lock:
+                    self._carry_out(())
+                return
+            except StoreError as error:
+                _logger.warning("a step of a change could not be written down and will be again: %s", error)
+                if self._closed.wait(_AGAIN_SECONDS):
+                    return
 
     def _validated(self, id_: int) -> Event:
         submission = self._log.submission(id_)

@@ -99,6 +99,7 @@ class Run:
         except BaseException:
             self._close()
             raise
+        self._modifier.begin()
         self._keep_house(self._collector.recover)
         threading.Thread(target=self._watch, name="midstream-watch", daemon=True).start()
 

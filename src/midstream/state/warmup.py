@@ -118,9 +118,10 @@ def follow(
     """Keep the state of the job's ranges at hand, commit by commit, until `tell` says that it is no longer wanted."""
     warmth = Warmth()
     while tell(warmth):
-        newest = max(committed_epochs(job.store), default=-1)
-        if newest >= 0 and newest != warmth.epoch:
-            with suppress(CheckpointError, StoreError):  # it has just been collected: there is a newer one
+        # The manifest has just been collected, and there is a newer one; or the store fails for a while.
+        with suppress(CheckpointError, StoreError):
+            newest = max(committed_epochs(job.store), default=-1)
+            if newest >= 0 and newest != warmth.epoch:
                 steps = read_manifest(job.store, newest).steps
                 known = {step: ranges for step, ranges in job.ranges.items() if step in steps}
                 warmth = replace(warm_up(replace(job, steps=steps, ranges=known), cache, tell), epoch=newest)

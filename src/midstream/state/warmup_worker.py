@@ -14,6 +14,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from midstream.errors import StoreError
 from midstream.state.cache import process_cache
 from midstream.state.warmup import Warmth, WarmupJob, follow, warm_up
 
@@ -58,9 +59,15 @@ def main() -> None:
     job: WarmupJob = pickle.load(sys.stdin.buffer)
 
     def tell(warmth: Warmth) -> bool:
-        if not _is_there(executor) or any(True for _ in job.store.list(job.stop)):
+        if not _is_there(executor):
             return False
-        job.store.put(job.path, json.dumps(warmth.to_json()).encode())
+        try:
+            if any(True for _ in job.store.list(job.stop)):
+                return False
+            job.store.put(job.path, json.dumps(warmth.to_json()).encode())
+        except StoreError as error:
+            # It goes on, and tells how far it is when the store listens again.
+            print(f"a warm-up cannot tell how far it is: {error}", file=sys.stderr)
         return True
 
     try:
