@@ -20,7 +20,7 @@ def bench(tmp_path: Path, *arguments: str) -> dict[str, Any]:
         [*command, "--json", str(target), "--dir", str(tmp_path / "work"), "--driver-memory", "1g"],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         env=os.environ | QUICK_JAVA,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr

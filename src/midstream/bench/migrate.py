@@ -1,41 +1,39 @@
 """Instances that get other executors under load, their state in a store of limited speed: three ways to fetch it.
 
 Executors are processes of their own, each with its own cache. The pipeline runs with some partitions, then with more:
-the added ones start on executors that have nothing. Each policy starts cold on the same checkpoint.
+the added ones start on executors that have nothing. Each policy starts cold on the same checkpoint, its state merged
+into one base: rows go on from policy to policy, and merging them is not to fall into what is measured.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import midstream as ms
 from midstream.bench.environment import Environment
+from midstream.bench.executors import executors
 from midstream.bench.machine import Machine
+from midstream.bench.merged import EVERY_SECONDS, SMALL_EPOCH, base, merge_all
 from midstream.bench.progress import Progress
 from midstream.bench.report import Measurement, MigrationFigures, Report, Target, at_most
 from midstream.bench.servers import S3Server, s3_server
 from midstream.bench.throttle import throttled
 from midstream.bench.timing import percentile
+from midstream.bench.workload import Workload, random_keys, zipf_keys
 from midstream.changes.settings import FetchPolicy
 from midstream.engine.epochs import EpochReport
 from midstream.engine.run import Run
 from midstream.errors import MidstreamError
 
-DISTRIBUTIONS = ("uniform", "zipf")
+DISTRIBUTIONS: Mapping[str, Callable[[int, int], Workload]] = {"uniform": random_keys, "zipf": zipf_keys}
 POLICIES = tuple(str(policy) for policy in FetchPolicy)
-ZIPF = 1.1
 FILL_ROWS = 1_000_000
 _MERGED_SHARE = 0.02
 
@@ -53,12 +51,16 @@ class MigrateOptions:
     megabytes_per_second: float = 100.0
     steady_epochs: int = 30
     epochs_after: int = 30
-    executor_memory: str = "1g"
+    executor_megabytes: int = 1024
     judged: bool = True
 
     @property
     def executors(self) -> int:
         return max(self.parallelism)
+
+    @property
+    def workload(self) -> Workload:
+        return DISTRIBUTIONS[self.distribution](self.keys, self.rows_per_epoch)
 
 
 QUICK = MigrateOptions(
@@ -81,14 +83,16 @@ def migrate(options: MigrateOptions, environment: Environment) -> Report:
             hint=f"one of {', '.join(DISTRIBUTIONS)}.",
         )
     measured: dict[str, Measurement] = {}
-    with s3_server() as server:
-        with _cluster(environment, options, "fill") as (spark, _):
-            machine: Machine = environment.machine(spark)
-            _fill(spark, options, server, environment.progress)
-        with throttled(server, options.megabytes_per_second * 1e6) as limited:
-            for policy in options.policies:
-                with _cluster(environment, options, policy) as (spark, _):
-                    measured[policy] = _measure(spark, options, policy, limited, environment.progress)
+    count, megabytes, progress = options.executors, options.executor_megabytes, environment.progress
+    with s3_server() as server, throttled(server, options.megabytes_per_second * 1e6) as limited:
+        for policy in options.policies:
+            with executors(environment, f"before-{policy}", count, megabytes) as (spark, _):
+                machine: Machine = environment.machine(spark)
+                if not measured:
+                    _fill(spark, options, server, progress)
+                _merge(spark, options, server, progress)
+            with executors(environment, policy, count, megabytes) as (spark, _):
+                measured[policy] = _measure(spark, options, policy, limited, progress)
     ratios = _ratios(measured)
     return Report(
         bench=f"migrate, {options.distribution} keys",
@@ -99,45 +103,8 @@ def migrate(options: MigrateOptions, environment: Environment) -> Report:
     )
 
 
-@contextmanager
-def _cluster(environment: Environment, options: MigrateOptions, name: str) -> Iterator[tuple[SparkSession, Path]]:
-    """Executors that have nothing: processes of their own, with caches of their own."""
-    caches = environment.directory / f"caches-{name}"
-    memory = options.executor_memory.removesuffix("g")
-    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
-    conf = {
-        "spark.master": f"local-cluster[{options.executors},1,{int(memory) * 1024}]",
-        "spark.executor.memory": options.executor_memory,
-        "spark.executorEnv.MIDSTREAM_CACHE_DIR": f"{caches}/{{executor}}",
-        "spark.executorEnv.PYTHONPATH": str(Path(ms.__file__).parents[1]),
-        # A task is to wait for its executor, however busy the machine is.
-        "spark.locality.wait": "60s",
-    }
-    try:
-        with environment.session(name, conf) as (spark, directory):
-            tracker = spark.sparkContext._jsc.sc().statusStore()
-            deadline = time.monotonic() + 120
-            while tracker.executorList(True).size() <= options.executors and time.monotonic() < deadline:
-                time.sleep(0.1)
-            yield spark, directory
-    finally:
-        shutil.rmtree(caches, ignore_errors=True)
-
-
-def _key_sql(options: MigrateOptions) -> str:
-    """Every key once in the first values, then keys at random."""
-    if options.distribution == "zipf":
-        # The inverse of the distribution's continuous counterpart, cut at the number of keys.
-        exponent = 1 - ZIPF
-        chance = "(pmod(xxhash64(value), 1073741824L) / 1073741824D)"
-        drawn = f"CAST(pow((pow({options.keys}D, {exponent}) - 1) * {chance} + 1, {1 / exponent}) AS BIGINT) - 1"
-    else:
-        drawn = f"pmod(xxhash64(value), {options.keys}L)"
-    return f"CASE WHEN value < {options.keys}L THEN value ELSE {drawn} END"
-
-
 def _flow(options: MigrateOptions, rows: int, parallelism: int) -> ms.Pipeline:
-    key_sql, payload = _key_sql(options), options.payload_bytes
+    key_sql, payload = options.workload.key_sql, options.payload_bytes
 
     def with_key(values: DataFrame) -> DataFrame:
         # Random bytes as text, which no compression makes small.
@@ -162,12 +129,23 @@ def _fill(spark: SparkSession, options: MigrateOptions, server: S3Server, progre
         while run.last_epoch < epoch:
             _require_running(run)
             time.sleep(0.1)
-    # What is merged by now stays so: every policy finds the same segments.
-    progress.phase("merging")
-    deadline = time.monotonic() + 300
-    while not run._runner.compactor.idle and time.monotonic() < deadline:
-        time.sleep(0.2)
     run.stop()
+
+
+def _merge(spark: SparkSession, options: MigrateOptions, server: S3Server, progress: Progress) -> None:
+    """Make one base of the state, at the store's full speed, in epochs that add next to nothing to it."""
+    progress.phase("merging")
+    run = _flow(options, SMALL_EPOCH, options.parallelism[0]).start(
+        spark,
+        server.url("chk"),
+        store_options=server.options,
+        trigger={"processingTime": f"{round(EVERY_SECONDS * 1000)} milliseconds"},
+        live_changes="drop",
+    )
+    try:
+        merge_all(run, "counts", progress)
+    finally:
+        run.stop()
 
 
 def _require_running(run: Run) -> None:
@@ -196,7 +174,7 @@ def _measure(
     progress.phase(f"{policy}: steady")
     first = len(reports)
     _wait(run, reports, options.steady_epochs)
-    steady = reports[first:]
+    steady, merged = reports[first:], base(run, "counts")
     progress.phase(f"{policy}: {before} → {after} partitions")
     submitted, first = time.time(), len(reports)
     modification = run.apply(ms.Rescale("counts", after), timeout=600)
@@ -204,7 +182,13 @@ def _measure(
     run.stop()
     warmth = run.warmth(modification.id)
     return _figures(
-        options, steady, reports[first:], submitted, modification.epoch or 0, warmth.fetched if warmth else 0
+        options,
+        steady,
+        reports[first:],
+        submitted,
+        applied=modification.epoch or 0,
+        warmed=warmth.fetched if warmth else 0,
+        base_merged=base(run, "counts") != merged,
     )
 
 
@@ -220,8 +204,10 @@ def _figures(
     steady: list[EpochReport],
     later: list[EpochReport],
     submitted: float,
+    *,
     applied: int,
     warmed: int,
+    base_merged: bool,
 ) -> Measurement:
     def end(report: EpochReport) -> float:
         return report.started_at.timestamp() + report.duration_ms / 1000 - submitted
@@ -246,6 +232,7 @@ def _figures(
             warmed_bytes=warmed,
             first_epoch_bytes=at.steps["counts"].fetched_bytes,
             timeline=tuple((round(end(r), 3), round(r.duration_ms, 1)) for r in later),
+            base_merged=base_merged,
         ),
     )
 

@@ -34,6 +34,7 @@ class MigrationFigures:
 
     `warmed_bytes` came before the change was applied, `first_epoch_bytes` are what its first epoch waited for.
     `timeline` has for every epoch when it ended, in seconds since then, and how long it took, in milliseconds.
+    `base_merged` says that the base of the state was merged meanwhile: what then was fetched anew is in the figures.
     """
 
     peak_ms: float
@@ -42,6 +43,7 @@ class MigrationFigures:
     warmed_bytes: int
     first_epoch_bytes: int
     timeline: tuple[tuple[float, float], ...]
+    base_merged: bool = False
 
 
 @dataclass(frozen=True)

@@ -114,5 +114,6 @@ LINES: tuple[tuple[str, Figure], ...] = (
     ("until all is there", lambda m: _of_migration(m, lambda f: f"{f.migrated_seconds:.1f} s")),
     ("fetched beforehand", lambda m: _of_migration(m, lambda f: size(f.warmed_bytes))),
     ("fetched by the first epoch", lambda m: _of_migration(m, lambda f: size(f.first_epoch_bytes))),
+    ("base merged meanwhile", lambda m: _of_migration(m, lambda f: "YES" if f.base_merged else "no")),
     ("counts right", lambda m: _optional(m.correct, lambda right: "yes" if right else "NO")),
 )
