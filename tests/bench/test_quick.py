@@ -94,7 +94,9 @@ def test_migrate_compares_ways_to_fetch_state(tmp_path: Path) -> None:
     report = bench(tmp_path, "migrate")
     assert set(report["ours"]) == {"hot-first", "all-at-once"}
     for figures in report["ours"].values():
+        assert figures["correct"] is True
         assert figures["state_rows"] == 20_000
+        assert figures["migration"]["base_merged"] is False
         assert len(figures["migration"]["timeline"]) == figures["epochs"] >= 3
     hot, all_ = (report["ours"][name]["migration"] for name in ("hot-first", "all-at-once"))
     assert hot["warmed_bytes"] > 0 == all_["warmed_bytes"]

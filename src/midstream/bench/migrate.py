@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,16 +22,19 @@ from midstream.bench.environment import Environment
 from midstream.bench.executors import executors
 from midstream.bench.machine import Machine
 from midstream.bench.merged import EVERY_SECONDS, SMALL_EPOCH, base, merge_all
+from midstream.bench.ours import MidstreamRunning
 from midstream.bench.progress import Progress
 from midstream.bench.report import Measurement, MigrationFigures, Report, Target, at_most
 from midstream.bench.servers import S3Server, s3_server
 from midstream.bench.throttle import throttled
 from midstream.bench.timing import percentile
+from midstream.bench.verify import counts_kept, matches_batch
 from midstream.bench.workload import Workload, random_keys, zipf_keys
 from midstream.changes.settings import FetchPolicy
 from midstream.engine.epochs import EpochReport
 from midstream.engine.run import Run
 from midstream.errors import MidstreamError
+from midstream.state.store import open_store
 
 DISTRIBUTIONS: Mapping[str, Callable[[int, int], Workload]] = {"uniform": random_keys, "zipf": zipf_keys}
 POLICIES = tuple(str(policy) for policy in FetchPolicy)
@@ -91,8 +95,11 @@ def migrate(options: MigrateOptions, environment: Environment) -> Report:
                 if not measured:
                     _fill(spark, options, server, progress)
                 _merge(spark, options, server, progress)
-            with executors(environment, policy, count, megabytes) as (spark, _):
-                measured[policy] = _measure(spark, options, policy, limited, progress)
+            with executors(environment, policy, count, megabytes) as (spark, directory):
+                figures, run = _measure(spark, options, policy, limited, progress)
+                progress.phase(f"{policy}: comparing the counts with a batch computation")
+                correct = _is_right(spark, options, run, server, directory)
+                measured[policy] = replace(figures, correct=correct)
     ratios = _ratios(measured)
     return Report(
         bench=f"migrate, {options.distribution} keys",
@@ -155,7 +162,8 @@ def _require_running(run: Run) -> None:
 
 def _measure(
     spark: SparkSession, options: MigrateOptions, policy: FetchPolicy, server: S3Server, progress: Progress
-) -> Measurement:
+) -> tuple[Measurement, Run]:
+    """The figures, and the run they are of, stopped."""
     before, after = options.parallelism
     run = _flow(options, options.rows_per_epoch, before).start(
         spark,
@@ -181,7 +189,7 @@ def _measure(
     _wait(run, reports, options.epochs_after)
     run.stop()
     warmth = run.warmth(modification.id)
-    return _figures(
+    figures = _figures(
         options,
         steady,
         reports[first:],
@@ -190,6 +198,15 @@ def _measure(
         warmed=warmth.fetched if warmth else 0,
         base_merged=base(run, "counts") != merged,
     )
+    return figures, run
+
+
+def _is_right(spark: SparkSession, options: MigrateOptions, stopped: Run, server: S3Server, directory: Path) -> bool:
+    """Whether the counts are those of all rows so far: of the fill and of every policy until now. They are read without
+    the limit on the store."""
+    counts = counts_kept(open_store(server.url("chk"), server.options), stopped._runner.last, "counts")
+    rows = MidstreamRunning("", stopped, options.rows_per_epoch).rows_committed()
+    return matches_batch(spark, options.workload, counts, rows, directory)
 
 
 def _wait(run: Run, reports: list[EpochReport], more: int) -> None:
