@@ -91,7 +91,9 @@ def test_change_compares_changes_with_stop_and_start(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_migrate_compares_ways_to_fetch_state(tmp_path: Path) -> None:
-    report = bench(tmp_path, "migrate")
+    plot = tmp_path / "plots" / "timeline.svg"
+    report = bench(tmp_path, "migrate", "--plot", str(plot))
+    assert "peak" in plot.read_text()
     assert set(report["ours"]) == {"hot-first", "all-at-once"}
     for figures in report["ours"].values():
         assert figures["correct"] is True

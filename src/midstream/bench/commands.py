@@ -18,6 +18,7 @@ from midstream.bench import migrate as migrate_bench
 from midstream.bench import native, tws
 from midstream.bench import stateful as stateful_bench
 from midstream.bench.environment import Environment
+from midstream.bench.plot import plot_timeline, require_plotting
 from midstream.bench.progress import Progress
 from midstream.bench.report import Report
 from midstream.bench.session import work_directory
@@ -164,6 +165,10 @@ def migrate(
     payload_bytes: Annotated[int, typer.Option(min=0, help="Kept beside the count of each key.")] = 0,
     policy: Annotated[str, typer.Option(help="Ways to fetch state, by comma.")] = ",".join(migrate_bench.POLICIES),
     megabytes_per_second: Annotated[float, typer.Option(min=1, help="What the store gives, for all together.")] = 100,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the latency timelines, as .png or .svg; needs matplotlib."),
+    ] = None,
     json: Json = None,
     check: Check = False,
     quick: Quick = False,
@@ -172,8 +177,10 @@ def migrate(
 ) -> None:
     """Partitions that get other executors under load, by ways to fetch their state.
 
-    Example: midstream bench migrate --distribution zipf --policy hot-first,all-at-once
+    Example: midstream bench migrate --distribution zipf --policy hot-first,all-at-once --plot timeline.png
     """
+    if plot is not None:
+        require_plotting(plot)
     options = migrate_bench.MigrateOptions(
         keys=keys,
         rows_per_epoch=rows_per_epoch,
@@ -184,7 +191,7 @@ def migrate(
         megabytes_per_second=megabytes_per_second,
     )
     chosen = migrate_bench.QUICK if quick else options
-    _run(lambda place: migrate_bench.migrate(chosen, place), json, check, dir, driver_memory)
+    _run(lambda place: migrate_bench.migrate(chosen, place), json, check, dir, driver_memory, plot)
 
 
 def _run(
@@ -193,6 +200,7 @@ def _run(
     check: bool,
     dir: Path | None,
     driver_memory: str,
+    plot: Path | None = None,
 ) -> None:
     console = Console()
     with work_directory(dir) as directory, Progress(Console(stderr=True)).shown() as progress:
@@ -200,6 +208,8 @@ def _run(
     show(report, console)
     if json is not None:
         report.write_json(json)
+    if plot is not None:
+        plot_timeline(report, plot)
     if check and report.failures():
         raise typer.Exit(1)
 

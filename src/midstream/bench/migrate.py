@@ -253,6 +253,7 @@ def _figures(
             warmed_bytes=warmed,
             first_epoch_bytes=at.steps["counts"].fetched_bytes,
             timeline=tuple((round(end(r), 3), round(r.duration_ms, 1)) for r in later),
+            applied_seconds=end(at),
             base_merged=base_merged,
         ),
     )

@@ -33,6 +33,7 @@ class MigrationFigures:
     """Instances that moved: the slowest epochs from the moment it was asked for, and what was fetched when.
 
     `warmed_bytes` came before the change was applied, `first_epoch_bytes` are what its first epoch waited for.
+    `applied_seconds` after it was asked for, the first epoch with the change had ended.
     `timeline` has for every epoch when it ended, in seconds since then, and how long it took, in milliseconds.
     `base_merged` says that the base of the state was merged meanwhile: what then was fetched anew is in the figures.
     """
@@ -43,6 +44,7 @@ class MigrationFigures:
     warmed_bytes: int
     first_epoch_bytes: int
     timeline: tuple[tuple[float, float], ...]
+    applied_seconds: float | None = None
     base_merged: bool = False
 
 

@@ -76,7 +76,7 @@ def _of_change(measured: Measurement, text: Callable[[ChangeFigures], str | None
     return None if measured.change is None else text(measured.change)
 
 
-def _of_migration(measured: Measurement, text: Callable[[MigrationFigures], str]) -> str | None:
+def _of_migration(measured: Measurement, text: Callable[[MigrationFigures], str | None]) -> str | None:
     return None if measured.migration is None else text(measured.migration)
 
 
@@ -111,6 +111,10 @@ LINES: tuple[tuple[str, Figure], ...] = (
     ("outage", lambda m: _of_change(m, lambda c: _milliseconds(c.outage_ms))),
     ("peak epoch while migrating", lambda m: _of_migration(m, lambda f: _milliseconds(f.peak_ms))),
     ("p99 while migrating", lambda m: _of_migration(m, lambda f: _milliseconds(f.p99_ms))),
+    (
+        "until applied",
+        lambda m: _of_migration(m, lambda f: _optional(f.applied_seconds, lambda seconds: f"{seconds:.1f} s")),
+    ),
     ("until all is there", lambda m: _of_migration(m, lambda f: f"{f.migrated_seconds:.1f} s")),
     ("fetched beforehand", lambda m: _of_migration(m, lambda f: size(f.warmed_bytes))),
     ("fetched by the first epoch", lambda m: _of_migration(m, lambda f: size(f.first_epoch_bytes))),
