@@ -103,3 +103,12 @@ def test_migrate_compares_ways_to_fetch_state(tmp_path: Path) -> None:
     hot, all_ = (report["ours"][name]["migration"] for name in ("hot-first", "all-at-once"))
     assert hot["warmed_bytes"] > 0 == all_["warmed_bytes"]
     assert hot["first_epoch_bytes"] < all_["first_epoch_bytes"]
+
+
+@pytest.mark.long
+def test_instances_counts_epochs_until_all_have_moved(tmp_path: Path) -> None:
+    report = bench(tmp_path, "instances")
+    assert set(report["ours"]) == {"steady", "migrate all 5", "rescale 5→4", "rescale 4→5"}
+    assert report["ours"]["steady"]["correct"] is True
+    assert report["ours"]["migrate all 5"]["change"]["total_ms"] > 0
+    assert report["ratios"]["migrate all 5: submit to applied, in epochs"] > 0

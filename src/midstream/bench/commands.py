@@ -13,6 +13,7 @@ from rich.console import Console
 from midstream.bench import change as change_bench
 from midstream.bench import floor as floor_bench
 from midstream.bench import growth as growth_bench
+from midstream.bench import instances as instances_bench
 from midstream.bench import keycount as keycount_bench
 from midstream.bench import migrate as migrate_bench
 from midstream.bench import native, tws
@@ -192,6 +193,29 @@ def migrate(
     )
     chosen = migrate_bench.QUICK if quick else options
     _run(lambda place: migrate_bench.migrate(chosen, place), json, check, dir, driver_memory, plot)
+
+
+@app.command()
+def instances(
+    count: Annotated[int, typer.Option("--instances", min=2, help="Instances of the keyed step.")] = 34,
+    executors: Annotated[int, typer.Option(min=2, help="Processes they run on.")] = 4,
+    keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 100_000,
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 20_000,
+    every_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds between epochs.")] = 1.0,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each change is made.")] = 5,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "4g",
+) -> None:
+    """Many instances with little state that all move at once: submit to applied, in epochs.
+
+    Example: midstream bench instances --repeats 7 --check
+    """
+    options = instances_bench.InstancesOptions(count, executors, keys, rows_per_epoch, every_seconds, repeats)
+    chosen = instances_bench.QUICK if quick else options
+    _run(lambda place: instances_bench.instances(chosen, place), json, check, dir, driver_memory)
 
 
 def _run(
