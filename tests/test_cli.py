@@ -21,6 +21,7 @@ COMMANDS = [
     ("bench", "change"),
     ("bench", "migrate"),
     ("bench", "instances"),
+    ("bench", "recover"),
 ]
 BENCHES = [name for command, *names in COMMANDS for name in names if command == "bench"]
 

@@ -112,3 +112,18 @@ def test_instances_counts_epochs_until_all_have_moved(tmp_path: Path) -> None:
     assert report["ours"]["steady"]["correct"] is True
     assert report["ours"]["migrate all 5"]["change"]["total_ms"] > 0
     assert report["ratios"]["migrate all 5: submit to applied, in epochs"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("store", [(), ("--s3",)], ids=["directory", "s3"])
+def test_recover_compares_sizes_of_state(tmp_path: Path, store: tuple[str, ...]) -> None:
+    report = bench(tmp_path, "recover", *store)
+    assert {name: figures["state_rows"] for name, figures in report["ours"].items()} == {
+        "midstream-2k-keys": 2_000,
+        "midstream-10k-keys": 10_000,
+    }
+    for figures in report["ours"].values():
+        assert figures["correct"] is True
+        recovery = figures["recovery"]
+        assert 0 < recovery["first_epoch_ms"] < recovery["first_commit_ms"] < recovery["first_commit_of_process_ms"]
+    assert next(iter(report["ratios"])) == "start to first commit midstream-10k-keys vs midstream-2k-keys"

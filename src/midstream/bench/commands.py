@@ -17,6 +17,7 @@ from midstream.bench import instances as instances_bench
 from midstream.bench import keycount as keycount_bench
 from midstream.bench import migrate as migrate_bench
 from midstream.bench import native, tws
+from midstream.bench import recover as recover_bench
 from midstream.bench import stateful as stateful_bench
 from midstream.bench.environment import Environment
 from midstream.bench.plot import plot_timeline, require_plotting
@@ -216,6 +217,30 @@ def instances(
     options = instances_bench.InstancesOptions(count, executors, keys, rows_per_epoch, every_seconds, repeats)
     chosen = instances_bench.QUICK if quick else options
     _run(lambda place: instances_bench.instances(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def recover(
+    keys: Annotated[str, typer.Option(help="Sizes of the state, by comma.")] = "1000000,50000000",
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 100_000,
+    repeats: Annotated[int, typer.Option(min=1, help="How often the driver of each size is killed.")] = 5,
+    s3: Annotated[bool, typer.Option("--s3", help="State in an object store, and no copies of it at hand.")] = False,
+    megabytes_per_second: Annotated[float, typer.Option(min=1, help="What that store gives.")] = 100,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "10g",
+) -> None:
+    """After kill -9 of the driver: the time until a new one has committed, on little state and on much.
+
+    Example: midstream bench recover --keys 1000000,10000000 --s3
+    """
+    options = recover_bench.RecoverOptions(
+        _sizes(keys), rows_per_epoch, repeats, s3, megabytes_per_second, driver_memory=driver_memory
+    )
+    chosen = replace(recover_bench.QUICK, s3=s3) if quick else options
+    _run(lambda place: recover_bench.recover(chosen, place), json, check, dir, driver_memory)
 
 
 def _run(

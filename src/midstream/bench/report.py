@@ -49,6 +49,21 @@ class MigrationFigures:
 
 
 @dataclass(frozen=True)
+class RecoveryFigures:
+    """A new driver after the last one was killed: medians of the repetitions.
+
+    `first_commit_ms` is from the call of `start` to the commit of the first epoch, `first_commit_of_process_ms` from
+    the start of its process, `first_epoch_ms` that epoch alone.
+    """
+
+    repeated: int
+    first_commit_ms: float
+    slowest_first_commit_ms: float
+    first_commit_of_process_ms: float
+    first_epoch_ms: float
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What one contender did in its measured epochs. None: not measured, or without meaning here.
 
@@ -70,6 +85,7 @@ class Measurement:
     correct: bool | None = None
     change: ChangeFigures | None = None
     migration: MigrationFigures | None = None
+    recovery: RecoveryFigures | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from midstream.bench.report import ChangeFigures, Measurement, MigrationFigures, Report
+from midstream.bench.report import ChangeFigures, Measurement, MigrationFigures, RecoveryFigures, Report
 
 Figure = Callable[[Measurement], str | None]
 
@@ -80,6 +80,10 @@ def _of_migration(measured: Measurement, text: Callable[[MigrationFigures], str 
     return None if measured.migration is None else text(measured.migration)
 
 
+def _of_recovery(measured: Measurement, text: Callable[[RecoveryFigures], str]) -> str | None:
+    return None if measured.recovery is None else text(measured.recovery)
+
+
 def _number(value: float) -> str:
     return f"{value:,.0f}"
 
@@ -119,5 +123,10 @@ LINES: tuple[tuple[str, Figure], ...] = (
     ("fetched beforehand", lambda m: _of_migration(m, lambda f: size(f.warmed_bytes))),
     ("fetched by the first epoch", lambda m: _of_migration(m, lambda f: size(f.first_epoch_bytes))),
     ("base merged meanwhile", lambda m: _of_migration(m, lambda f: "YES" if f.base_merged else "no")),
+    ("times killed", lambda m: _of_recovery(m, lambda r: _number(r.repeated))),
+    ("start to first commit", lambda m: _of_recovery(m, lambda r: _milliseconds(r.first_commit_ms))),
+    ("start to first commit, slowest", lambda m: _of_recovery(m, lambda r: _milliseconds(r.slowest_first_commit_ms))),
+    ("process to first commit", lambda m: _of_recovery(m, lambda r: _milliseconds(r.first_commit_of_process_ms))),
+    ("first epoch", lambda m: _of_recovery(m, lambda r: _milliseconds(r.first_epoch_ms))),
     ("counts right", lambda m: _optional(m.correct, lambda right: "yes" if right else "NO")),
 )

@@ -54,3 +54,15 @@ def zipf_keys(keys: int, rows_per_epoch: int, exponent: float = 1.1) -> Workload
 def rotating_keys(keys: int, rows_per_epoch: int) -> Workload:
     """Key after key: an epoch of `keys` rows has every key once."""
     return Workload(keys, rows_per_epoch, f"pmod(value, {keys}L)")
+
+
+def short(count: int) -> str:
+    """A number of keys in a name.
+
+    >>> short(50_000_000), short(2_000), short(1_500)
+    ('50m', '2k', '1500')
+    """
+    for size, letter in ((1_000_000, "m"), (1_000, "k")):
+        if count >= size and count % size == 0:
+            return f"{count // size}{letter}"
+    return str(count)
