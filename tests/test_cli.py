@@ -22,6 +22,7 @@ COMMANDS = [
     ("bench", "migrate"),
     ("bench", "instances"),
     ("bench", "recover"),
+    ("bench", "balance"),
 ]
 BENCHES = [name for command, *names in COMMANDS for name in names if command == "bench"]
 

@@ -127,3 +127,16 @@ def test_recover_compares_sizes_of_state(tmp_path: Path, store: tuple[str, ...])
         recovery = figures["recovery"]
         assert 0 < recovery["first_epoch_ms"] < recovery["first_commit_ms"] < recovery["first_commit_of_process_ms"]
     assert next(iter(report["ratios"])) == "start to first commit midstream-10k-keys vs midstream-2k-keys"
+
+
+@pytest.mark.long
+def test_balance_compares_instances_before_and_after(tmp_path: Path) -> None:
+    report = bench(tmp_path, "balance")
+    assert set(report["ours"]) == {"even ranges", "rebalanced"}
+    for figures in report["ours"].values():
+        assert figures["correct"] is True
+        assert figures["balance"]["slowest_ms"] >= figures["balance"]["median_ms"] > 0
+    assert list(report["ratios"]) == [
+        "slowest vs median instance, even ranges",
+        "slowest vs median instance, rebalanced",
+    ]

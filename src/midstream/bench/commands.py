@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from midstream.bench import balance as balance_bench
 from midstream.bench import change as change_bench
 from midstream.bench import floor as floor_bench
 from midstream.bench import growth as growth_bench
@@ -241,6 +242,31 @@ def recover(
     )
     chosen = replace(recover_bench.QUICK, s3=s3) if quick else options
     _run(lambda place: recover_bench.recover(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def balance(
+    keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 1_000_000,
+    rows_per_epoch: Annotated[int, typer.Option(min=1, help="Many: the work is to outweigh fixed costs.")] = 2_000_000,
+    count: Annotated[int, typer.Option("--instances", min=2, help="Instances of the keyed step.")] = 8,
+    executors: Annotated[int, typer.Option(min=1, help="Processes they run on, at most one a core.")] = 2,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs measured before and after.")] = 30,
+    aggregate: Annotated[
+        bool, typer.Option("--aggregate/--function", help="The keyed step: a count, or a function on tables.")
+    ] = False,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "4g",
+) -> None:
+    """Zipf keys: the slowest instance against the median one, before and after Rebalance.
+
+    Example: midstream bench balance --instances 4 --check
+    """
+    options = balance_bench.BalanceOptions(keys, rows_per_epoch, count, executors, epochs, aggregate=aggregate)
+    chosen = balance_bench.QUICK if quick else options
+    _run(lambda place: balance_bench.balance(chosen, place), json, check, dir, driver_memory)
 
 
 def _run(

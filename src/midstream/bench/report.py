@@ -64,6 +64,15 @@ class RecoveryFigures:
 
 
 @dataclass(frozen=True)
+class BalanceFigures:
+    """The instances of a step in an epoch: the slowest, the median one, and how often the one is the other."""
+
+    slowest_ms: float
+    median_ms: float
+    spread: float
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What one contender did in its measured epochs. None: not measured, or without meaning here.
 
@@ -86,6 +95,7 @@ class Measurement:
     change: ChangeFigures | None = None
     migration: MigrationFigures | None = None
     recovery: RecoveryFigures | None = None
+    balance: BalanceFigures | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from midstream.bench.report import ChangeFigures, Measurement, MigrationFigures, RecoveryFigures, Report
+from midstream.bench.report import BalanceFigures, ChangeFigures, Measurement, MigrationFigures, RecoveryFigures, Report
 
 Figure = Callable[[Measurement], str | None]
 
@@ -84,6 +84,10 @@ def _of_recovery(measured: Measurement, text: Callable[[RecoveryFigures], str]) 
     return None if measured.recovery is None else text(measured.recovery)
 
 
+def _of_balance(measured: Measurement, text: Callable[[BalanceFigures], str]) -> str | None:
+    return None if measured.balance is None else text(measured.balance)
+
+
 def _number(value: float) -> str:
     return f"{value:,.0f}"
 
@@ -128,5 +132,7 @@ LINES: tuple[tuple[str, Figure], ...] = (
     ("start to first commit, slowest", lambda m: _of_recovery(m, lambda r: _milliseconds(r.slowest_first_commit_ms))),
     ("process to first commit", lambda m: _of_recovery(m, lambda r: _milliseconds(r.first_commit_of_process_ms))),
     ("first epoch", lambda m: _of_recovery(m, lambda r: _milliseconds(r.first_epoch_ms))),
+    ("slowest instance", lambda m: _of_balance(m, lambda b: _milliseconds(b.slowest_ms))),
+    ("median instance", lambda m: _of_balance(m, lambda b: _milliseconds(b.median_ms))),
     ("counts right", lambda m: _optional(m.correct, lambda right: "yes" if right else "NO")),
 )
