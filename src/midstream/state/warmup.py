@@ -28,7 +28,7 @@ WARMUPS = "warm-ups"
 _TELL_SECONDS = 0.5
 """Between two words on how far it is."""
 
-_GIVE_WAY_SECONDS = 0.5
+_GIVE_WAY_SECONDS = 0.15
 """How long a block waits for tasks of the stream at most."""
 
 _FOLLOW_SECONDS = 0.5
