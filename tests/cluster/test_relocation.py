@@ -94,6 +94,7 @@ def test_state_is_there_before_its_instances(tmp_path: Path, stage: Stage) -> No
     assert told["partitions"] == 4
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_lost_executor_costs_a_retry_and_no_state(tmp_path: Path, stage: Stage) -> None:
     told = stage.play("losing", tmp_path)
