@@ -18,7 +18,13 @@ COMMANDS = [
     ("bench", "stateful"),
     ("bench", "floor"),
     ("bench", "growth"),
+    ("bench", "change"),
+    ("bench", "migrate"),
+    ("bench", "instances"),
+    ("bench", "recover"),
+    ("bench", "balance"),
 ]
+BENCHES = [name for command, *names in COMMANDS for name in names if command == "bench"]
 
 
 def plain(*arguments: str) -> str:
@@ -30,7 +36,7 @@ def plain(*arguments: str) -> str:
 def test_help_lists_every_command() -> None:
     for command in ("bench", "demo", "version"):
         assert command in plain("--help")
-    for command in ("keycount", "stateful", "floor", "growth"):
+    for command in BENCHES:
         assert command in plain("bench", "--help")
 
 
@@ -39,7 +45,7 @@ def test_help_of_each_command_has_an_example(command: tuple[str, ...]) -> None:
     assert f"Example: midstream {' '.join(command)}" in plain(*command, "--help")
 
 
-@pytest.mark.parametrize("bench", ["keycount", "stateful", "floor", "growth"])
+@pytest.mark.parametrize("bench", BENCHES)
 def test_benches_share_their_options(bench: str) -> None:
     text = plain("bench", bench, "--help")
     for option in ("--json", "--check", "--quick", "--dir", "--driver-memory"):

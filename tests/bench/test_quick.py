@@ -20,7 +20,7 @@ def bench(tmp_path: Path, *arguments: str) -> dict[str, Any]:
         [*command, "--json", str(target), "--dir", str(tmp_path / "work"), "--driver-memory", "1g"],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
         env=os.environ | QUICK_JAVA,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
@@ -91,11 +91,52 @@ def test_change_compares_changes_with_stop_and_start(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_migrate_compares_ways_to_fetch_state(tmp_path: Path) -> None:
-    report = bench(tmp_path, "migrate")
+    plot = tmp_path / "plots" / "timeline.svg"
+    report = bench(tmp_path, "migrate", "--plot", str(plot))
+    assert "peak" in plot.read_text()
     assert set(report["ours"]) == {"hot-first", "all-at-once"}
     for figures in report["ours"].values():
+        assert figures["correct"] is True
         assert figures["state_rows"] == 20_000
+        assert figures["migration"]["base_merged"] is False
         assert len(figures["migration"]["timeline"]) == figures["epochs"] >= 3
     hot, all_ = (report["ours"][name]["migration"] for name in ("hot-first", "all-at-once"))
     assert hot["warmed_bytes"] > 0 == all_["warmed_bytes"]
     assert hot["first_epoch_bytes"] < all_["first_epoch_bytes"]
+
+
+@pytest.mark.long
+def test_instances_counts_epochs_until_all_have_moved(tmp_path: Path) -> None:
+    report = bench(tmp_path, "instances")
+    assert set(report["ours"]) == {"steady", "migrate all 5", "rescale 5→4", "rescale 4→5"}
+    assert report["ours"]["steady"]["correct"] is True
+    assert report["ours"]["migrate all 5"]["change"]["total_ms"] > 0
+    assert report["ratios"]["migrate all 5: submit to applied, in epochs"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("store", [(), ("--s3",)], ids=["directory", "s3"])
+def test_recover_compares_sizes_of_state(tmp_path: Path, store: tuple[str, ...]) -> None:
+    report = bench(tmp_path, "recover", *store)
+    assert {name: figures["state_rows"] for name, figures in report["ours"].items()} == {
+        "midstream-2k-keys": 2_000,
+        "midstream-10k-keys": 10_000,
+    }
+    for figures in report["ours"].values():
+        assert figures["correct"] is True
+        recovery = figures["recovery"]
+        assert 0 < recovery["first_epoch_ms"] < recovery["first_commit_ms"] < recovery["first_commit_of_process_ms"]
+    assert next(iter(report["ratios"])) == "start to first commit midstream-10k-keys vs midstream-2k-keys"
+
+
+@pytest.mark.long
+def test_balance_compares_instances_before_and_after(tmp_path: Path) -> None:
+    report = bench(tmp_path, "balance")
+    assert set(report["ours"]) == {"even ranges", "rebalanced"}
+    for figures in report["ours"].values():
+        assert figures["correct"] is True
+        assert figures["balance"]["slowest_ms"] >= figures["balance"]["median_ms"] > 0
+    assert list(report["ratios"]) == [
+        "slowest vs median instance, even ranges",
+        "slowest vs median instance, rebalanced",
+    ]

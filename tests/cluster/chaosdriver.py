@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import midstream as ms
+from midstream.engine import warming
 from midstream.engine.run import Run
 from midstream.errors import MidstreamError, StoreError
 from tests.cluster.chaoscoda import coda, live_drains
@@ -102,6 +103,7 @@ def tell(root: Path, event: str, **more: Any) -> None:
 
 def main(script: Script) -> None:
     root = Path(script.root)
+    warming.LITTLE_BYTES = 0  # there is not much of it, and it is to be brought all the same
     settings = {"spark.executor.memory": "512m", "spark.driver.host": script.address}
     spark = session(script.master, {**settings, "spark.driver.bindAddress": script.address})
     try:

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 import midstream as ms
+from midstream.engine import warming as bringing
 from midstream.engine.run import Run
 from midstream.errors import ChangeError
 from tests.engine.harness import Inbox
@@ -240,6 +241,7 @@ SCENARIOS: dict[str, Callable[[Scene], None]] = {
 def main(scenario: str, root: Path, master: str, checkpoint: str, options: dict[str, str]) -> None:
     spark = session(master, {"spark.executor.memory": "512m", "spark.python.worker.reuse": "true"})
     wait_until(lambda: spark.sparkContext._jsc.sc().statusStore().executorList(True).size() == 3, 120, "executors")
+    bringing.LITTLE_BYTES = 0  # there is not much of it, and it is to be brought all the same
     inbox, sink = Inbox(root / "in", "k bigint"), ms.sinks.memory()
     keyed = inbox.source().key_by("k")
     counted = keyed.stateful(

@@ -87,6 +87,7 @@ def test_what_an_epoch_reports(spark: SparkSession, tmp_path: Path, inbox: Calla
     assert (first.state_rows, second.state_rows) == (2, 3)
     step = second.steps["counts"]
     assert (step.rows, step.keys, step.output_rows, step.state_rows) == (2, 2, 2, 3)
+    assert 0 <= step.median_ms <= step.slowest_ms > 0
     assert second.state_bytes > first.state_bytes > 0
     assert second.written_bytes > 0
     assert second.duration_ms >= sum(second.phases_ms.values()) > 0

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,14 +13,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import midstream as ms
+from midstream.bench.changing import Epochs, end_ms, make_change, median_change, outage_ms
 from midstream.bench.contender import Running
 from midstream.bench.environment import Environment
 from midstream.bench.native import NativeCount, NativeRunning, spark_rocksdb
-from midstream.bench.ours import Midstream, MidstreamRunning
+from midstream.bench.ours import Midstream
 from midstream.bench.progress import Progress
 from midstream.bench.report import ChangeFigures, Measurement, Report, at_least, at_most
 from midstream.bench.rounds import take_turns
-from midstream.bench.timing import EpochTiming
 from midstream.bench.trial import Trial, default_fill_epochs, fill, measurement
 from midstream.bench.verify import counts_are_right
 from midstream.bench.window import Window
@@ -147,7 +146,7 @@ def _ours(
     trial = Trial(workload, options.overhead_first, default_fill_epochs(workload))
     filled = fill(spark, ours, trial, directory, progress)
     running = ours.start(spark, workload, directory, rows_per_epoch=workload.rows_per_epoch, once=False)
-    epochs = _Epochs(running)
+    epochs = Epochs(running)
     made: dict[str, list[ChangeFigures]] = {}
     try:
         progress.phase("midstream: warming up")
@@ -156,7 +155,7 @@ def _ours(
             for name, step in _steps(workload).items():
                 progress.phase(f"midstream: {name} ({number + 1} of {options.repeats})")
                 epochs.wait(options.quiet_epochs)
-                made.setdefault(name, []).append(_one_change(running, epochs, step, options))
+                made.setdefault(name, []).append(make_change(running, epochs, step, options.quiet_epochs))
         epochs.wait(options.quiet_epochs)
         state = running.state_size()
     finally:
@@ -171,78 +170,7 @@ def _ours(
         correct=correct,
     )
     plain = measurement(workload, [timings])
-    return {name: replace(plain, change=_median(figures)) for name, figures in made.items()}, steady
-
-
-def _one_change(running: MidstreamRunning, epochs: _Epochs, step: Any, options: ChangeOptions) -> ChangeFigures:
-    run = running.run
-    modification = run.undo(timeout=300) if step is None else run.apply(step, timeout=300)
-    assert modification.epoch is not None
-    epochs.wait(options.quiet_epochs)
-    seconds = modification.seconds
-    timings = epochs.around(modification.epoch, options.quiet_epochs)
-    before = [t for t in timings if t.epoch < modification.epoch]
-    after = [t for t in timings if t.epoch > modification.epoch]
-    (at,) = [t for t in timings if t.epoch == modification.epoch]
-    return ChangeFigures(
-        repeated=1,
-        submit_ms=seconds["submit"] * 1000,
-        wait_ms=seconds["wait"] * 1000,
-        perform_ms=seconds["perform"] * 1000,
-        total_ms=seconds["total"] * 1000,
-        epoch_before_ms=median(t.duration_ms for t in before),
-        epoch_at_ms=at.duration_ms,
-        epoch_after_ms=median(t.duration_ms for t in after),
-        outage_ms=_outage(before[-1], at, before),
-    )
-
-
-def _outage(last: EpochTiming, first: EpochTiming, usual: list[EpochTiming]) -> float:
-    """How much longer than usual nothing was committed between two epochs."""
-    gap = _end(first) - _end(last)
-    gaps = [_end(b) - _end(a) for a, b in pairwise(usual)]
-    return max(0.0, gap - (median(gaps) if gaps else 0.0))
-
-
-def _end(timing: EpochTiming) -> float:
-    return timing.started * 1000 + timing.duration_ms
-
-
-def _median(figures: list[ChangeFigures]) -> ChangeFigures:
-    def middle(name: str) -> Any:
-        values = [getattr(f, name) for f in figures]
-        return None if None in values else median(values)
-
-    names = [name for name in ChangeFigures.__dataclass_fields__ if name != "repeated"]
-    return ChangeFigures(repeated=len(figures), **{name: middle(name) for name in names})
-
-
-class _Epochs:
-    """The epochs of a running query, collected as they end."""
-
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._seen: dict[int, EpochTiming] = {}
-
-    def wait(self, more: int) -> None:
-        """Wait for some more epochs."""
-        self._poll()
-        wanted = len(self._seen) + more
-        while len(self._seen) < wanted:
-            time.sleep(0.02)
-            failure = self._running.failure()
-            if failure is not None:
-                raise failure
-            self._poll()
-
-    def around(self, epoch: int, many: int) -> list[EpochTiming]:
-        return [t for e, t in sorted(self._seen.items()) if epoch - many <= e <= epoch + many]
-
-    def all(self) -> list[EpochTiming]:
-        return [timing for _, timing in sorted(self._seen.items())]
-
-    def _poll(self) -> None:
-        self._seen.update({timing.epoch: timing for timing in self._running.progress.poll()})
+    return {name: replace(plain, change=median_change(figures)) for name, figures in made.items()}, steady
 
 
 def _overhead(
@@ -278,12 +206,12 @@ def _native(
         figures = []
         for number in range(options.native_repeats):
             progress.phase(f"{peer.name}: {name} ({number + 1} of {options.native_repeats})")
-            epochs = _Epochs(running)
+            epochs = Epochs(running)
             epochs.wait(max(3, options.quiet_epochs // 2))
             partitions = {2: 4, 4: 3, 3: 2}[partitions] if "repartition" in name else partitions
             running, change_ = _stop_and_start(spark, peer, workload, directory, running, epochs, partitions, name)
             figures.append(change_)
-        measured[f"{peer.name} {name}"] = replace(measurement(workload, [epochs.all()]), change=_median(figures))
+        measured[f"{peer.name} {name}"] = replace(measurement(workload, [epochs.all()]), change=median_change(figures))
     running.stop()
     return measured
 
@@ -294,7 +222,7 @@ def _stop_and_start(
     workload: Workload,
     directory: Path,
     running: NativeRunning,
-    epochs: _Epochs,
+    epochs: Epochs,
     partitions: int,
     name: str,
 ) -> tuple[NativeRunning, ChangeFigures]:
@@ -308,7 +236,7 @@ def _stop_and_start(
         manager.repartition(str(directory / "checkpoint"), partitions, enforce_exactly_once_sink=False)
         spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
     again = peer.start(spark, workload, directory, rows_per_epoch=workload.rows_per_epoch, once=False)
-    later = _Epochs(again)
+    later = Epochs(again)
     later.wait(3)
     first, *rest = later.all()
     return again, ChangeFigures(
@@ -316,9 +244,9 @@ def _stop_and_start(
         submit_ms=None,
         wait_ms=None,
         perform_ms=None,
-        total_ms=_end(first) - clock * 1000,
+        total_ms=end_ms(first) - clock * 1000,
         epoch_before_ms=median(t.duration_ms for t in before),
         epoch_at_ms=first.duration_ms,
         epoch_after_ms=median(t.duration_ms for t in rest),
-        outage_ms=_outage(before[-1], first, before),
+        outage_ms=outage_ms(before[-1], first, before),
     )

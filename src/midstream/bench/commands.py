@@ -10,14 +10,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from midstream.bench import balance as balance_bench
 from midstream.bench import change as change_bench
 from midstream.bench import floor as floor_bench
 from midstream.bench import growth as growth_bench
+from midstream.bench import instances as instances_bench
 from midstream.bench import keycount as keycount_bench
 from midstream.bench import migrate as migrate_bench
 from midstream.bench import native, tws
+from midstream.bench import recover as recover_bench
 from midstream.bench import stateful as stateful_bench
 from midstream.bench.environment import Environment
+from midstream.bench.plot import plot_timeline, require_plotting
 from midstream.bench.progress import Progress
 from midstream.bench.report import Report
 from midstream.bench.session import work_directory
@@ -164,6 +168,10 @@ def migrate(
     payload_bytes: Annotated[int, typer.Option(min=0, help="Kept beside the count of each key.")] = 0,
     policy: Annotated[str, typer.Option(help="Ways to fetch state, by comma.")] = ",".join(migrate_bench.POLICIES),
     megabytes_per_second: Annotated[float, typer.Option(min=1, help="What the store gives, for all together.")] = 100,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the latency timelines, as .png or .svg; needs matplotlib."),
+    ] = None,
     json: Json = None,
     check: Check = False,
     quick: Quick = False,
@@ -172,8 +180,10 @@ def migrate(
 ) -> None:
     """Partitions that get other executors under load, by ways to fetch their state.
 
-    Example: midstream bench migrate --distribution zipf --policy hot-first,all-at-once
+    Example: midstream bench migrate --distribution zipf --policy hot-first,all-at-once --plot timeline.png
     """
+    if plot is not None:
+        require_plotting(plot)
     options = migrate_bench.MigrateOptions(
         keys=keys,
         rows_per_epoch=rows_per_epoch,
@@ -184,7 +194,79 @@ def migrate(
         megabytes_per_second=megabytes_per_second,
     )
     chosen = migrate_bench.QUICK if quick else options
-    _run(lambda place: migrate_bench.migrate(chosen, place), json, check, dir, driver_memory)
+    _run(lambda place: migrate_bench.migrate(chosen, place), json, check, dir, driver_memory, plot)
+
+
+@app.command()
+def instances(
+    count: Annotated[int, typer.Option("--instances", min=2, help="Instances of the keyed step.")] = 34,
+    executors: Annotated[int, typer.Option(min=2, help="Processes they run on.")] = 4,
+    keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 100_000,
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 20_000,
+    every_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds between epochs.")] = 1.0,
+    repeats: Annotated[int, typer.Option(min=1, help="How often each change is made.")] = 5,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "4g",
+) -> None:
+    """Many instances with little state that all move at once: submit to applied, in epochs.
+
+    Example: midstream bench instances --repeats 7 --check
+    """
+    options = instances_bench.InstancesOptions(count, executors, keys, rows_per_epoch, every_seconds, repeats)
+    chosen = instances_bench.QUICK if quick else options
+    _run(lambda place: instances_bench.instances(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def recover(
+    keys: Annotated[str, typer.Option(help="Sizes of the state, by comma.")] = "1000000,50000000",
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 100_000,
+    repeats: Annotated[int, typer.Option(min=1, help="How often the driver of each size is killed.")] = 5,
+    s3: Annotated[bool, typer.Option("--s3", help="State in an object store, and no copies of it at hand.")] = False,
+    megabytes_per_second: Annotated[float, typer.Option(min=1, help="What that store gives.")] = 100,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "10g",
+) -> None:
+    """After kill -9 of the driver: the time until a new one has committed, on little state and on much.
+
+    Example: midstream bench recover --keys 1000000,10000000 --s3
+    """
+    options = recover_bench.RecoverOptions(
+        _sizes(keys), rows_per_epoch, repeats, s3, megabytes_per_second, driver_memory=driver_memory
+    )
+    chosen = replace(recover_bench.QUICK, s3=s3) if quick else options
+    _run(lambda place: recover_bench.recover(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def balance(
+    keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 1_000_000,
+    rows_per_epoch: Annotated[int, typer.Option(min=1, help="Many: the work is to outweigh fixed costs.")] = 2_000_000,
+    count: Annotated[int, typer.Option("--instances", min=2, help="Instances of the keyed step.")] = 8,
+    executors: Annotated[int, typer.Option(min=1, help="Processes they run on, at most one a core.")] = 2,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs measured before and after.")] = 30,
+    aggregate: Annotated[
+        bool, typer.Option("--aggregate/--function", help="The keyed step: a count, or a function on tables.")
+    ] = False,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "4g",
+) -> None:
+    """Zipf keys: the slowest instance against the median one, before and after Rebalance.
+
+    Example: midstream bench balance --instances 4 --check
+    """
+    options = balance_bench.BalanceOptions(keys, rows_per_epoch, count, executors, epochs, aggregate=aggregate)
+    chosen = balance_bench.QUICK if quick else options
+    _run(lambda place: balance_bench.balance(chosen, place), json, check, dir, driver_memory)
 
 
 def _run(
@@ -193,6 +275,7 @@ def _run(
     check: bool,
     dir: Path | None,
     driver_memory: str,
+    plot: Path | None = None,
 ) -> None:
     console = Console()
     with work_directory(dir) as directory, Progress(Console(stderr=True)).shown() as progress:
@@ -200,6 +283,8 @@ def _run(
     show(report, console)
     if json is not None:
         report.write_json(json)
+    if plot is not None:
+        plot_timeline(report, plot)
     if check and report.failures():
         raise typer.Exit(1)
 

@@ -12,7 +12,7 @@ from midstream.bench.report import Measurement, Report, at_most
 from midstream.bench.rounds import take_turns
 from midstream.bench.trial import Trial, default_fill_epochs, fill, measurement, one_more_epoch
 from midstream.bench.window import Window
-from midstream.bench.workload import random_keys
+from midstream.bench.workload import random_keys, short
 
 FIRST_ROUND = Window(warmup_epochs=20, warmup_seconds=60, epochs=20, seconds=10)
 """Long enough for the merge of what the fill has written, which is no part of an epoch's cost, to end."""
@@ -44,7 +44,7 @@ def growth(options: GrowthOptions, environment: Environment) -> Report:
     progress = environment.progress
     measured: dict[str, Measurement] = {}
     with environment.session("growth") as (spark, directory):
-        sizes = {f"midstream-{_short(keys)}-keys": random_keys(keys, options.rows_per_epoch) for keys in options.keys}
+        sizes = {f"midstream-{short(keys)}-keys": random_keys(keys, options.rows_per_epoch) for keys in options.keys}
         starts: dict[str, Callable[[], Running]] = {}
         filled: dict[str, float | None] = {}
         for name, workload in sizes.items():
@@ -79,14 +79,3 @@ def growth(options: GrowthOptions, environment: Environment) -> Report:
         ratios={name: ratio},
         targets=(at_most(name, ratio, 1.5),) if options.judged else (),
     )
-
-
-def _short(count: int) -> str:
-    """
-    >>> _short(50_000_000), _short(2_000), _short(1_500)
-    ('50m', '2k', '1500')
-    """
-    for size, letter in ((1_000_000, "m"), (1_000, "k")):
-        if count >= size and count % size == 0:
-            return f"{count // size}{letter}"
-    return str(count)

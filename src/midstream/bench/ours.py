@@ -17,12 +17,12 @@ from midstream.bench.workload import Workload
 from midstream.engine.run import Run
 
 
-def by_aggregate(keyed: ms.KeyedStream) -> ms.Stream:
-    return keyed.aggregate("counts", n=F.count("*"), parallelism=CORES)
+def by_aggregate(keyed: ms.KeyedStream, instances: int = CORES) -> ms.Stream:
+    return keyed.aggregate("counts", n=F.count("*"), parallelism=instances)
 
 
-def by_function(keyed: ms.KeyedStream) -> ms.Stream:
-    return keyed.stateful("counts", count_rows, state="n bigint", output="key bigint, n bigint", parallelism=CORES)
+def by_function(keyed: ms.KeyedStream, instances: int = CORES) -> ms.Stream:
+    return keyed.stateful("counts", count_rows, state="n bigint", output="key bigint, n bigint", parallelism=instances)
 
 
 def count_rows(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -40,6 +40,9 @@ class Midstream:
     changeable: bool = True
     every_seconds: float = 0
     """Seconds between two epochs when the load is steady; 0 for as fast as it goes."""
+    checkpoint: str | None = None
+    """Where it is, unless in the directory given to `start`."""
+    store_options: Mapping[str, str] = field(default_factory=dict)
 
     def start(
         self, spark: SparkSession, workload: Workload, directory: Path, *, rows_per_epoch: int, once: bool
@@ -48,8 +51,13 @@ class Midstream:
         flow = self.count(values.transform("keys", workload.with_key).key_by("key")).sink("out", ms.sinks.noop())
         paced = {"processingTime": f"{round(self.every_seconds * 1000)} milliseconds"} if self.every_seconds else None
         trigger = {"availableNow": True} if once else paced
-        checkpoint = str(directory / "checkpoint")
-        run = flow.start(spark, checkpoint=checkpoint, trigger=trigger, changeable=self.changeable)
+        run = flow.start(
+            spark,
+            checkpoint=self.checkpoint or str(directory / "checkpoint"),
+            trigger=trigger,
+            changeable=self.changeable,
+            store_options=self.store_options or None,
+        )
         return MidstreamRunning(self.name, run, rows_per_epoch)
 
 

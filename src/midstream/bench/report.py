@@ -33,7 +33,9 @@ class MigrationFigures:
     """Instances that moved: the slowest epochs from the moment it was asked for, and what was fetched when.
 
     `warmed_bytes` came before the change was applied, `first_epoch_bytes` are what its first epoch waited for.
+    `applied_seconds` after it was asked for, the first epoch with the change had ended.
     `timeline` has for every epoch when it ended, in seconds since then, and how long it took, in milliseconds.
+    `base_merged` says that the base of the state was merged meanwhile: what then was fetched anew is in the figures.
     """
 
     peak_ms: float
@@ -42,6 +44,32 @@ class MigrationFigures:
     warmed_bytes: int
     first_epoch_bytes: int
     timeline: tuple[tuple[float, float], ...]
+    applied_seconds: float | None = None
+    base_merged: bool = False
+
+
+@dataclass(frozen=True)
+class RecoveryFigures:
+    """A new driver after the last one was killed: medians of the repetitions.
+
+    `first_commit_ms` is from the call of `start` to the commit of the first epoch, `first_commit_of_process_ms` from
+    the start of its process, `first_epoch_ms` that epoch alone.
+    """
+
+    repeated: int
+    first_commit_ms: float
+    slowest_first_commit_ms: float
+    first_commit_of_process_ms: float
+    first_epoch_ms: float
+
+
+@dataclass(frozen=True)
+class BalanceFigures:
+    """The instances of a step in an epoch: the slowest, the median one, and how often the one is the other."""
+
+    slowest_ms: float
+    median_ms: float
+    spread: float
 
 
 @dataclass(frozen=True)
@@ -66,6 +94,8 @@ class Measurement:
     correct: bool | None = None
     change: ChangeFigures | None = None
     migration: MigrationFigures | None = None
+    recovery: RecoveryFigures | None = None
+    balance: BalanceFigures | None = None
 
 
 @dataclass(frozen=True)

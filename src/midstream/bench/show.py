@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from midstream.bench.report import ChangeFigures, Measurement, MigrationFigures, Report
+from midstream.bench.report import BalanceFigures, ChangeFigures, Measurement, MigrationFigures, RecoveryFigures, Report
 
 Figure = Callable[[Measurement], str | None]
 
@@ -76,8 +76,16 @@ def _of_change(measured: Measurement, text: Callable[[ChangeFigures], str | None
     return None if measured.change is None else text(measured.change)
 
 
-def _of_migration(measured: Measurement, text: Callable[[MigrationFigures], str]) -> str | None:
+def _of_migration(measured: Measurement, text: Callable[[MigrationFigures], str | None]) -> str | None:
     return None if measured.migration is None else text(measured.migration)
+
+
+def _of_recovery(measured: Measurement, text: Callable[[RecoveryFigures], str]) -> str | None:
+    return None if measured.recovery is None else text(measured.recovery)
+
+
+def _of_balance(measured: Measurement, text: Callable[[BalanceFigures], str]) -> str | None:
+    return None if measured.balance is None else text(measured.balance)
 
 
 def _number(value: float) -> str:
@@ -111,8 +119,20 @@ LINES: tuple[tuple[str, Figure], ...] = (
     ("outage", lambda m: _of_change(m, lambda c: _milliseconds(c.outage_ms))),
     ("peak epoch while migrating", lambda m: _of_migration(m, lambda f: _milliseconds(f.peak_ms))),
     ("p99 while migrating", lambda m: _of_migration(m, lambda f: _milliseconds(f.p99_ms))),
+    (
+        "until applied",
+        lambda m: _of_migration(m, lambda f: _optional(f.applied_seconds, lambda seconds: f"{seconds:.1f} s")),
+    ),
     ("until all is there", lambda m: _of_migration(m, lambda f: f"{f.migrated_seconds:.1f} s")),
     ("fetched beforehand", lambda m: _of_migration(m, lambda f: size(f.warmed_bytes))),
     ("fetched by the first epoch", lambda m: _of_migration(m, lambda f: size(f.first_epoch_bytes))),
+    ("base merged meanwhile", lambda m: _of_migration(m, lambda f: "YES" if f.base_merged else "no")),
+    ("times killed", lambda m: _of_recovery(m, lambda r: _number(r.repeated))),
+    ("start to first commit", lambda m: _of_recovery(m, lambda r: _milliseconds(r.first_commit_ms))),
+    ("start to first commit, slowest", lambda m: _of_recovery(m, lambda r: _milliseconds(r.slowest_first_commit_ms))),
+    ("process to first commit", lambda m: _of_recovery(m, lambda r: _milliseconds(r.first_commit_of_process_ms))),
+    ("first epoch", lambda m: _of_recovery(m, lambda r: _milliseconds(r.first_epoch_ms))),
+    ("slowest instance", lambda m: _of_balance(m, lambda b: _milliseconds(b.slowest_ms))),
+    ("median instance", lambda m: _of_balance(m, lambda b: _milliseconds(b.median_ms))),
     ("counts right", lambda m: _optional(m.correct, lambda right: "yes" if right else "NO")),
 )

@@ -12,6 +12,10 @@ from pyspark.sql import SparkSession
 from midstream.bench.contender import Counting
 from midstream.bench.progress import Progress
 from midstream.bench.workload import Workload
+from midstream.state.hashspace import WHOLE
+from midstream.state.manifest import Manifest
+from midstream.state.reader import PartitionSnapshot
+from midstream.state.store import Store
 
 
 def counts_are_right(
@@ -19,11 +23,22 @@ def counts_are_right(
 ) -> bool:
     """Whether a stopped contender has each key once, with the number of its rows up to the last commit."""
     progress.phase(f"{stopped.name}: comparing the counts with a batch computation")
-    counts = stopped.counts()
-    rows = stopped.rows_committed()
+    return matches_batch(spark, workload, stopped.counts(), stopped.rows_committed(), directory)
+
+
+def matches_batch(spark: SparkSession, workload: Workload, counts: pa.Table, rows: int, directory: Path) -> bool:
+    """Whether these are the counts of the first `rows` rows."""
     target = directory / "expected"
     workload.expected(spark, rows).write.parquet(str(target))
     return same_counts(counts, pq.read_table(target, columns=["key", "n"]), workload.keys)
+
+
+def counts_kept(store: Store, manifest: Manifest, step: str) -> pa.Table:
+    """`key` and `n` of a step that counts, read piece by piece: what it keeps beside them may be large."""
+    tables = manifest.steps[step].tables
+    (name,) = tables
+    pieces = PartitionSnapshot(store, tables, WHOLE).scan(name)
+    return pa.concat_tables([piece.select([0, 1]).rename_columns(["key", "n"]) for piece in pieces])
 
 
 def same_counts(counts: pa.Table, expected: pa.Table, keys: int) -> bool:

@@ -40,6 +40,29 @@ def random_keys(keys: int, rows_per_epoch: int) -> Workload:
     return Workload(keys, rows_per_epoch, sql)
 
 
+def zipf_keys(keys: int, rows_per_epoch: int, exponent: float = 1.1) -> Workload:
+    """Every key once in the first `keys` values, then keys by a Zipf distribution: key 0 most often.
+
+    Drawn by the inverse of the distribution's continuous counterpart, cut at the number of keys.
+    """
+    power = 1 - exponent
+    chance = "(pmod(xxhash64(value), 1073741824L) / 1073741824D)"
+    drawn = f"CAST(pow((pow({keys}D, {power}) - 1) * {chance} + 1, {1 / power}) AS BIGINT) - 1"
+    return Workload(keys, rows_per_epoch, f"CASE WHEN value < {keys}L THEN value ELSE {drawn} END")
+
+
 def rotating_keys(keys: int, rows_per_epoch: int) -> Workload:
     """Key after key: an epoch of `keys` rows has every key once."""
     return Workload(keys, rows_per_epoch, f"pmod(value, {keys}L)")
+
+
+def short(count: int) -> str:
+    """A number of keys in a name.
+
+    >>> short(50_000_000), short(2_000), short(1_500)
+    ('50m', '2k', '1500')
+    """
+    for size, letter in ((1_000_000, "m"), (1_000, "k")):
+        if count >= size and count % size == 0:
+            return f"{count // size}{letter}"
+    return str(count)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
 from midstream.changes.settings import FetchPolicy
@@ -220,6 +221,7 @@ class EpochRunner:
                 keys=sum(r.groups for r in of_step),
                 output_rows=sum(r.output_rows for r in of_step),
                 slowest_ms=max(r.milliseconds for r in of_step),
+                median_ms=median(r.milliseconds for r in of_step),
                 state_rows=state.rows if state else 0,
                 state_bytes=state.bytes if state else 0,
                 fetched_bytes=sum(r.fetched_bytes for r in of_step),

@@ -9,12 +9,16 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step in one epoch: rows that went in (before any aggregation), distinct keys, rows that came out."""
+    """One step in one epoch: rows that went in (before any aggregation), distinct keys, rows that came out.
+
+    `slowest_ms` and `median_ms` are of its instances, by the time each worked on the rows it was given.
+    """
 
     rows: int
     keys: int
     output_rows: int
     slowest_ms: float
+    median_ms: float = 0.0
     state_rows: int = 0
     state_bytes: int = 0
     fetched_bytes: int = 0

@@ -28,7 +28,7 @@ from midstream.schemas import differences, to_arrow
 from midstream.sinks.base import StageOptions
 from midstream.state.collector import DRY_RUNS
 from midstream.state.conversion import Conversion
-from midstream.state.hashspace import WHOLE
+from midstream.state.hashspace import WHOLE, HashRange, even_ranges
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest, StepState
 from midstream.state.overlay import Overlay
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SAMPLE_ROWS = 1000
+MOST_PARTITIONS = 4
+"""Of a step in a trial. Each is a task that takes its turn with those of the stream."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Examiner:
             rows = sample(batch, [s.id for s in wish.pipeline.sources], SAMPLE_ROWS)
             with TimeLimit(context, group, wish.time_limit) as limit:
                 try:
-                    before = _in_one_partition(version.state_after(last), verdict)
+                    before = _in_few_partitions(version.state_after(last), verdict)
                     reports = execute(version, aside, self._box, rows, last.epoch + 1, before)
                 except Exception as cause:
                     expired = limit.expired
@@ -168,11 +170,17 @@ def _does_nothing_new(steps: Sequence[StepVerdict]) -> bool:
     return all(step.edit is Edit.SAME for step in steps)
 
 
-def _in_one_partition(state: Mapping[str, StepState], verdict: Verdict) -> dict[str, StepState]:
+def _in_few_partitions(state: Mapping[str, StepState], verdict: Verdict) -> dict[str, StepState]:
     """State for the trial of a few rows: one partition will do, except where partitions are what changes, so that what
     Spark compiles for them is there when the change is applied."""
     rescaled = {step.id for step in verdict.steps if step.edit is Edit.RESCALED}
-    return {id_: s if id_ in rescaled else replace(s, ranges=(WHOLE,)) for id_, s in state.items()}
+
+    def ranges(id_: str, wanted: tuple[HashRange, ...]) -> tuple[HashRange, ...]:
+        if id_ not in rescaled:
+            return (WHOLE,)
+        return wanted if len(wanted) <= MOST_PARTITIONS else even_ranges(MOST_PARTITIONS)
+
+    return {id_: replace(step, ranges=ranges(id_, step.ranges)) for id_, step in state.items()}
 
 
 def _check_sinks(before: Compiled, after: Compiled) -> None:

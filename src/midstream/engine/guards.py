@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from midstream.changes.change import Guard
+from midstream.changes.change import Change, Guard, Insert, Replace, single_changes
 from midstream.task.userfn import raised_at
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ class Observation:
     rows: int = 0
     errors: int = 0
     complaint: str | None = None
+
+
+def guards_of(change: Change | None) -> Iterator[tuple[str, Guard]]:
+    """The guards that a change carries, each with the step it is for."""
+    for single in single_changes(change) if change is not None else []:
+        if isinstance(single, Replace | Insert) and single.guard is not None:
+            yield single.target, single.guard
 
 
 def observe(output: DataFrame, guard: Guard) -> Observation:

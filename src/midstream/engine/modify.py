@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from midstream.changes.balance import balanced
-from midstream.changes.change import Change, Guard, Insert, Replace, single_changes
+from midstream.changes.change import Change, Guard, Replace
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.machine import Coordinator
 from midstream.coordinator.messages import (
@@ -45,7 +45,7 @@ from midstream.engine.epochs import EpochReport
 from midstream.engine.examine import Examined, Examiner, Wish
 from midstream.engine.failure import as_midstream_error, lost_spark
 from midstream.engine.feed import Feed
-from midstream.engine.guards import broken_promise
+from midstream.engine.guards import broken_promise, guards_of
 from midstream.engine.history import HistoryEntry
 from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import TimeLimit
@@ -153,17 +153,16 @@ class Modifier:
                     return self._ready(self._versions[instruction.plan], epoch)
         raise error
 
-    def _watched(self, epoch: int) -> Iterator[tuple[int, str, Guard]]:
+    def _watched(self, epoch: int) -> list[tuple[int, str, Guard]]:
         """Guards that watch an epoch: the modification they came with, the step, and what is promised of it."""
-        for id_, modification in self._machine.modifications.items():
-            since = modification.epoch
-            if since is None or modification.phase not in (Phase.APPLYING, Phase.APPLIED):
-                continue
-            change = self._log.submission(id_).change
-            for single in single_changes(change) if change is not None else []:
-                guard = single.guard if isinstance(single, Replace | Insert) else None
-                if guard is not None and since <= epoch < since + guard.epochs:
-                    yield id_, single.target, guard  # type: ignore[union-attr]
+        alive = [m for m in self._machine.modifications.values() if m.phase in (Phase.APPLYING, Phase.APPLIED)]
+        return [
+            (m.id, step, guard)
+            for m in alive
+            if m.epoch is not None
+            for step, guard in guards_of(self._log.submission(m.id).change)
+            if m.epoch <= epoch < m.epoch + guard.epochs
+        ]
 
     def _ready(self, version: Version, epoch: int) -> Version:
         """A version with the guards that watch an epoch, unless its rows come from another query than the one that
@@ -309,7 +308,7 @@ class Modifier:
             if usual_ms is not None and any(m.phase is Phase.APPLIED for m in applied):
                 self._pauses.append(max(0.0, report.duration_ms - usual_ms))
             observed = self.current.observed
-            for id_, step, guard in list(self._watched(report.epoch)):
+            for id_, step, guard in self._watched(report.epoch):
                 broken = broken_promise(step, guard, observed.get(step), report.duration_ms)
                 if broken:
                     _logger.warning("modification %d is undone: %s", id_, broken)

@@ -41,6 +41,9 @@ _PASSES = 4
 _SILENCE_SECONDS = 30.0
 """They tell twice a second how far they are. One that does not has ended with its executor."""
 
+LITTLE_BYTES = 8 * 2**20
+"""What all moving instances have together, below which nothing is brought beforehand."""
+
 _ENOUGH_BYTES = 4 * 2**20
 """A pass that had to fetch no more than this is the last: an epoch does not notice the rest."""
 
@@ -90,6 +93,8 @@ class Warmer:
             return  # nothing moves, or everybody reads the same files
         try:
             moving = arrivals(self.placer.assignment, self.placer.preview(ranges, settings.rules))
+            if moving and size_of(moving, self.latest().steps) < LITTLE_BYTES:
+                return  # the first epoch fetches it faster than a process to bring it starts
             self._under_way = wanted if moving else None
             if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
                 self._warm(modification, moving, settings.fetch_bytes_per_second, wanted)
@@ -123,6 +128,17 @@ class Warmer:
 
         jobs = make_jobs(self.store, self.latest().steps, moving, bytes_per_second)
         return bring(self.spark, self.placer.cluster, jobs, wanted, told)
+
+
+def size_of(moving: Moving, steps: Mapping[str, StepState]) -> float:
+    """About how many bytes of state ranges have, taking hashes for evenly spread."""
+    return sum(
+        steps[step].bytes * (range_.end - range_.start) / 2**64
+        for ranges in moving.values()
+        for step, of_step in ranges.items()
+        if step in steps
+        for range_ in of_step
+    )
 
 
 def make_jobs(

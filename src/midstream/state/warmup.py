@@ -17,6 +17,7 @@ from midstream.state.hashspace import HASH_END, HashRange
 from midstream.state.heat import Heat
 from midstream.state.ledger import committed_epochs, read_manifest
 from midstream.state.manifest import StepState
+from midstream.state.precedence import give_way
 from midstream.state.segment import Segment
 from midstream.state.store import Store
 
@@ -26,6 +27,9 @@ WARMUPS = "warm-ups"
 
 _TELL_SECONDS = 0.5
 """Between two words on how far it is."""
+
+_GIVE_WAY_SECONDS = 0.5
+"""How long a block waits for tasks of the stream at most."""
 
 _FOLLOW_SECONDS = 0.5
 """Between two looks for a new commit."""
@@ -82,8 +86,8 @@ def warm_up(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Warmth:
-    """Fetch every block of the job's ranges that is not here yet, hottest first, no faster than it may. `tell` is told
-    now and then how far it is, and says whether it is still wanted."""
+    """Fetch every block of the job's ranges that is not here yet, hottest first, no faster than it may, and between the
+    tasks of the stream. `tell` is told now and then how far it is, and says whether it is still wanted."""
     before, started = cache.fetched_bytes, clock()
     wanted = list(_blocks(job, cache))
     if job.by_heat:
@@ -94,6 +98,7 @@ def warm_up(
         return Warmth(total, done, cache.fetched_bytes - before, clock() - started, **more)
 
     for block in wanted:
+        give_way(cache.directory, _GIVE_WAY_SECONDS)
         block.segment.fetch(block.number)
         done += block.length
         while True:

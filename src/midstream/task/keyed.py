@@ -10,6 +10,7 @@ import time
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from midstream.state.hashspace import HASH_END, HashRange
 from midstream.state.heat import bin_counts
 from midstream.state.keys import flatten, group_rows
 from midstream.state.manifest import TableState
+from midstream.state.precedence import working
 from midstream.state.reader import PartitionSnapshot
 from midstream.state.segment import encode_segment
 from midstream.state.store import Store
@@ -75,17 +77,18 @@ class KeyedTask:
         started = time.perf_counter()
         fetched = process_cache().fetched_bytes
         attempt = uuid.uuid4().hex
-        groups = self._groups(rows, partition)
-        snapshot = PartitionSnapshot(self.store, self.tables, self.ranges[partition])
-        if self.fetch_all:
-            snapshot.fetch()
-        result = self.function.run(rows, groups, snapshot)
-        writes = {name: self._write(name, delta, partition, attempt) for name, delta in result.deltas.items()}
-        staged = {
-            target.sink: file
-            for target in self.stage
-            if (file := target.stage(self.epoch, partition, result.output.to_batches()))
-        }
+        with working(process_cache().directory) if self.store.local_path("segments") is None else nullcontext():
+            groups = self._groups(rows, partition)
+            snapshot = PartitionSnapshot(self.store, self.tables, self.ranges[partition])
+            if self.fetch_all:
+                snapshot.fetch()
+            result = self.function.run(rows, groups, snapshot)
+            writes = {name: self._write(name, delta, partition, attempt) for name, delta in result.deltas.items()}
+            staged = {
+                target.sink: file
+                for target in self.stage
+                if (file := target.stage(self.epoch, partition, result.output.to_batches()))
+            }
         self.send(
             TaskReport(
                 run=self.run,
