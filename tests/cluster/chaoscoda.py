@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ def coda(stage: Stage) -> dict[str, Any]:
         run.undo(drain, wait=False)
         _settle(stage)
     wait_until(lambda: len(run.executors()) == 2, CALM_SECONDS, "both executors are there")
-    _epoch(stage)
+    _rest(stage)
     before = {"epoch": _epoch(stage), "placement": run.placement()["seen"]}
     moved = _migrate(stage)
     after = {"epoch": _epoch(stage), "placement": run.placement()["seen"]}
@@ -60,6 +61,18 @@ def _settle(stage: Stage) -> None:
         stage.feed()
         time.sleep(0.05)
     stage.run.process_available()
+
+
+def _rest(stage: Stage) -> None:
+    """Epochs until executors that have come have their instances, and nobody brings them state any more: that is told
+    by nobody, and could not be compared with the store's log."""
+    deadline, calm = time.monotonic() + CALM_SECONDS, 0
+    while calm < 2:
+        assert time.monotonic() < deadline, "executors that have come do not get their instances"
+        _epoch(stage)
+        time.sleep(0.5)
+        bringing = any(thread.name == "midstream-membership" for thread in threading.enumerate())
+        calm = 0 if bringing or stage.run._runner.placer.newcomers else calm + 1
 
 
 def _epoch(stage: Stage) -> int:

@@ -27,7 +27,9 @@ class Faults:
     lost: float = 0.0
     """Carried out, but the answer is lost: the connection ends, or it is a 500."""
     stalls: float = 0.0
-    """Never answered: the client's time-out is what ends them."""
+    """Neither carried out nor answered: the client's time-out is what ends them."""
+    silence: float = 0.0
+    """Carried out, but never answered."""
     bytes_per_second: float | None = None
     """How fast each answer comes."""
 
@@ -141,12 +143,11 @@ class FaultyStore:
     ) -> bool:
         """Answer a request; whether the connection may go on."""
         content = b"".join([chunk async for chunk in body(reader, request, request=True)])
-        faults, dice = door.faults, self._chance.random()
-        if door.shut or dice < faults.stalls:
-            await self._stall(door, reader, writer)
-            self._note(door, request, 0, 0)
-            return False
-        if dice < faults.stalls + faults.errors:
+        faults = door.faults
+        fault = self._fault(faults)
+        if door.shut or fault == "stalls":
+            return await self._stall(door, request, reader, writer)
+        if fault == "errors":
             return await self._refuse(door, request, writer)
         answers, requests = await asyncio.open_connection(self._store.hostname, self._store.port)
         try:
@@ -154,18 +155,19 @@ class FaultyStore:
             answer = await read_head(answers)
             if answer is None:
                 return False
-            if dice < faults.stalls + faults.errors + faults.lost:
-                if self._chance.random() < 0.5:
-                    self._note(door, request, 0, 0)
-                    return False
+            if fault == "silence":
+                return await self._stall(door, request, reader, writer)
+            if fault == "lost" and self._chance.random() < 0.5:
                 return await self._refuse(door, request, writer)
+            if fault == "lost":
+                self._note(door, request, 0, 0)
+                return False
             writer.write(answer.raw)
             sent = 0
             try:
                 async for chunk in body(answers, answer, has_none=request.method == "HEAD"):
                     if door.shut:
-                        await self._stall(door, reader, writer)
-                        return False
+                        return await self._stall(door, request, reader, writer)
                     await _deliver(chunk, writer, faults.bytes_per_second)
                     sent += len(chunk)
             finally:
@@ -183,13 +185,26 @@ class FaultyStore:
         self._note(door, request, status, 0)
         return True
 
-    async def _stall(self, door: Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _stall(
+        self, door: Door, request: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         """Say nothing until the client goes away."""
         door.stalled.add(writer)
         try:
             await reader.read()
         finally:
             door.stalled.discard(writer)
+        self._note(door, request, 0, 0)
+        return False
+
+    def _fault(self, faults: Faults) -> str | None:
+        """Which one a request meets, if any."""
+        dice = self._chance.random()
+        for name in ("stalls", "errors", "lost", "silence"):
+            dice -= getattr(faults, name)
+            if dice < 0:
+                return name
+        return None
 
     def _note(self, door: Door, request: Head, status: int, sent: int) -> None:
         path = unquote(urlsplit(request.target).path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from uuid import uuid4
@@ -30,8 +31,8 @@ def one(proxy: FaultyStore, s3_server: S3Server) -> Store:
     return behind(proxy, "one", s3_server)
 
 
-def behind(proxy: FaultyStore, client: str, server: S3Server) -> Store:
-    patience = {"timeout": "500ms", "connect_timeout": "500ms", "max_retries": "0"}
+def behind(proxy: FaultyStore, client: str, server: S3Server, max_retries: str = "0") -> Store:
+    patience = {"timeout": "500ms", "connect_timeout": "500ms", "max_retries": max_retries}
     options = {**server.options, "endpoint": proxy.doors[client].endpoint, **patience}
     return open_store(server.url(f"faulty-{uuid4().hex}"), options)
 
@@ -50,13 +51,27 @@ def test_it_is_a_store_like_any_other_and_tells_what_it_has_sent(proxy: FaultySt
     assert proxy.read_by("other", "segments", began, time.time()) == 0
 
 
-@pytest.mark.parametrize("faults", [Faults(errors=1.0), Faults(stalls=1.0), Faults(lost=1.0)])
+@pytest.mark.parametrize("faults", [Faults(errors=1.0), Faults(stalls=1.0), Faults(lost=1.0), Faults(silence=1.0)])
 def test_faults_come_and_go(proxy: FaultyStore, one: Store, faults: Faults) -> None:
     proxy.misbehave(faults)
     with pytest.raises(StoreError):
         one.create("a", b"a")
     proxy.misbehave(NO_FAULTS)
-    assert one.create("a", b"a") is (faults.lost == 0), "only a lost answer is one to something that was done"
+    assert one.create("a", b"a") is (faults.lost + faults.silence == 0), (
+        "only a lost answer is one to something that was done"
+    )
+
+
+@pytest.mark.parametrize("faults", [Faults(stalls=1.0), Faults(silence=1.0)])
+def test_a_store_that_does_not_answer_for_a_moment(proxy: FaultyStore, s3_server: S3Server, faults: Faults) -> None:
+    """The one request that obstore does not repeat by itself."""
+    store = behind(proxy, "one", s3_server, max_retries="3")
+    proxy.misbehave(faults)
+    mended = threading.Timer(0.8, proxy.misbehave, [NO_FAULTS])
+    mended.start()
+    assert store.create("a", b"a")
+    mended.join()
+    assert not store.create("a", b"a")
 
 
 def test_slow_answers(proxy: FaultyStore, one: Store) -> None:

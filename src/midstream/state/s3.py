@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -95,7 +96,7 @@ class S3Store:
         with self._client(check_path(path)) as client:
             for _ in range(MAX_RETRIES):
                 try:
-                    obstore.put(client, path, _content(data), mode="create", attributes={TOKEN: token})
+                    self._put_new(client, path, data, token)
                     return True
                 except AlreadyExistsError:
                     try:
@@ -105,6 +106,26 @@ class S3Store:
                         continue
                     return found.attributes.get(TOKEN) == token
         raise StoreError.failed(self.url, f"{path} kept appearing and vanishing while it was created")
+
+    def _put_new(self, client: Client, path: str, data: bytes | pa.Buffer, token: str) -> None:
+        """Put an object if it is absent. obstore sends such a request once more after most failures, but not after a
+        time-out, because it would not know its own object again."""
+        tries, seconds = self._patience
+        deadline = monotonic() + seconds
+        while True:
+            try:
+                obstore.put(client, path, _content(data), mode="create", attributes={TOKEN: token})
+                return
+            except BaseError as error:
+                tries -= 1
+                if "kind: Timeout" not in str(error) or tries < 0 or monotonic() > deadline:
+                    raise
+
+    @property
+    def _patience(self) -> tuple[int, int]:
+        """How often, and for how many seconds, a request is sent again."""
+        options = dict(self.options)
+        return int(options.get("max_retries", MAX_RETRIES)), int(options.get("retry_timeout_seconds", RETRY_SECONDS))
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         with self._client(check_path(path)) as client:
@@ -205,11 +226,9 @@ class _Answer:
 def _connect(store: S3Store, process: int) -> Client:
     global _process_of_runtime
     _process_of_runtime = process
-    options = dict(store.options)
-    retry: RetryConfig = {
-        "max_retries": int(options.pop("max_retries", MAX_RETRIES)),
-        "retry_timeout": timedelta(seconds=int(options.pop("retry_timeout_seconds", RETRY_SECONDS))),
-    }
+    tries, seconds = store._patience
+    retry: RetryConfig = {"max_retries": tries, "retry_timeout": timedelta(seconds=seconds)}
+    options = {name: value for name, value in store.options if name not in RETRY_OPTIONS}
     client: Any = {name: options.pop(name) for name in CLIENT_OPTIONS & options.keys()}
     if _endpoint(store).startswith("http://"):
         # Whoever writes http:// means it.
