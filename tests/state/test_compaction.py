@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from midstream.errors import StoreError
 from midstream.state.collector import Collector
 from midstream.state.compaction import (
     CompactionJob,
@@ -209,6 +210,25 @@ def test_a_run_does_not_wait_for_deliveries_when_it_ends(table: Table) -> None:
         assert second.apply(steps) != steps, "the next run has what was merged"
     finally:
         second.close()
+
+
+def test_a_store_that_fails_costs_only_the_merge(table: Table) -> None:
+    fill(table, 3)
+    compactor = Compactor(table.store, {"x": POLICY}, generation=1)
+    steps = {"x": StepState(table.ranges, {"t": table.state})}
+    try:
+        lane = compactor._lanes[-1]
+        real = lane._run
+        lane._run = lambda job: StoreError.failed("s3://bucket", "it is away")  # type: ignore[method-assign]
+        compactor.offer(steps)
+        _until(lambda: compactor.idle)
+        assert compactor.apply(steps) == steps
+        lane._run = real  # type: ignore[method-assign]
+        compactor.offer(steps)
+        _until(lambda: compactor.idle)
+        assert compactor.apply(steps) != steps, "it is done by the next one"
+    finally:
+        compactor.close()
 
 
 def test_no_base_is_merged_while_state_is_on_its_way(table: Table) -> None:

@@ -6,6 +6,7 @@ them what the epochs leave. There are three, so that neither deltas nor runs pil
 
 from __future__ import annotations
 
+import logging
 import pickle
 import queue
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
+from midstream.errors import StoreError
 from midstream.state.compaction import (
     CompactionJob,
     CompactionPolicy,
@@ -28,6 +30,8 @@ from midstream.state.compaction import (
 from midstream.state.manifest import StepState, TableState
 from midstream.state.merges import save_merges, take_merges
 from midstream.state.store import Store
+
+_logger = logging.getLogger(__name__)
 
 Planner = Callable[[str, TableState, Planning], CompactionJob | None]
 
@@ -113,6 +117,9 @@ class Compactor:
             lane.busy = None
             if isinstance(outcome, CompactionResult):
                 self._finished.append(outcome)
+            elif isinstance(outcome, StoreError):
+                # The next commit plans it again, and fails itself if the store is still not to be reached.
+                _logger.warning("a merge was broken off: %s", outcome)
             elif outcome is not None:
                 self._failure = outcome
 
