@@ -54,7 +54,8 @@ def test_stateful_counts_right_and_compares(tmp_path: Path) -> None:
     assert all(figures["correct"] for figures in (*report["ours"].values(), *report["peers"].values()))
 
 
-@pytest.mark.parametrize("step", ["--aggregate", pytest.param("--function", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("step", ["--aggregate", "--function"])
 def test_floor_compares_epochs(tmp_path: Path, step: str) -> None:
     report = bench(tmp_path, "floor", step)
 

@@ -114,7 +114,9 @@ def check_move(root: Path, ended: dict[str, Any], proxy: FaultyStore, doors: dic
     kept = {executor: segments_in(root / f"cache-{executor}") for executor in (home, away)}
     assert sum(kept[home].values()) >= warmth["total"], "and is in the cache now"
     new = {executor: [path for path in paths if epoch_of(path) >= moved["first"]] for executor, paths in kept.items()}
-    deltas = {executor: [p for p in paths if "/seen/" in p and "-g" not in p] for executor, paths in new.items()}
+    deltas = {
+        executor: [p for p in paths if "/seen/" in p and "-g" not in Path(p).name] for executor, paths in new.items()
+    }
     assert deltas[home]
     assert not deltas[away], "what has moved away leaves nothing there"
 

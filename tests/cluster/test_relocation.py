@@ -80,6 +80,7 @@ def test_instances_stay_and_move_when_told(tmp_path: Path, stage: Stage) -> None
     assert newest[0] != newest[1]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_state_is_there_before_its_instances(tmp_path: Path, stage: Stage) -> None:
     told = stage.play("warming", tmp_path)

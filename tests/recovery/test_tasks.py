@@ -77,8 +77,8 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
 def test_lost_executors_and_speculative_attempts(tmp_path: Path) -> None:
     """Lost shuffle files are made again by steps that had reported already; of two attempts that race one is taken."""
     (tmp_path / "cluster").mkdir()
-    with spark_cluster(tmp_path / "cluster") as url:
-        trouble("losing_executors_and_dawdling", tmp_path, url, SPECULATION)
+    with spark_cluster(tmp_path / "cluster") as cluster:
+        trouble("losing_executors_and_dawdling", tmp_path, cluster.url, SPECULATION)
     assert sorted(mark.name for mark in (tmp_path / "marks").iterdir()) == ["lost", "slow"], "nobody was overtaken"
 
 
