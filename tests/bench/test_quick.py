@@ -29,7 +29,8 @@ def bench(tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("peer", ["spark-rocksdb", pytest.param("spark-memory", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("peer", ["spark-rocksdb", "spark-memory"])
 def test_keycount_counts_right_and_compares(tmp_path: Path, peer: str) -> None:
     report = bench(tmp_path, "keycount", "--peers", peer)
 
