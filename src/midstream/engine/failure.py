@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import socket
 import traceback
+from pathlib import Path
 
+import py4j
+import pyspark
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException, StreamingQueryException
 
@@ -24,6 +28,7 @@ _PLAN = "=== Streaming Query ==="
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected", "Multiple streaming queries")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _FORBIDDEN = re.compile(r"Read-only file system|Permission denied|Mkdirs failed to create")
+_TALKS_TO_JVM = tuple(Path(path) for package in (py4j, pyspark) for path in package.__path__)
 
 
 def as_midstream_error(error: BaseException, ledger: Ledger) -> MidstreamError:
@@ -50,12 +55,26 @@ def as_midstream_error(error: BaseException, ledger: Ledger) -> MidstreamError:
     return EpochError.failed(f"{type(error).__name__}: {text}{where}")
 
 
-def lost_spark(error: BaseException) -> Py4JNetworkError | None:
+def lost_spark(error: BaseException) -> BaseException | None:
     """What a call into a JVM that is gone has raised, also behind an error that blames whoever made the call."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, Py4JNetworkError):
+    while cause is not None and not _is_of_connection(cause):
         cause = cause.__cause__
     return cause
+
+
+def _is_of_connection(error: BaseException) -> bool:
+    """Whether it was the connection to the JVM that failed: Py4J tells so, unless it was about to connect anew, and
+    PySpark reads results from sockets of its own."""
+    if isinstance(error, Py4JNetworkError):
+        return True
+    if isinstance(error, PySparkException):
+        return error.getCondition() == "CANNOT_OPEN_SOCKET"
+    if not isinstance(error, OSError | EOFError):
+        return False
+    frames = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    callers = [file for file in frames if file != Path(socket.__file__)]
+    return bool(callers) and any(callers[-1].is_relative_to(package) for package in _TALKS_TO_JVM)
 
 
 def step_error(step: Step, cause: Exception) -> GraphError:
