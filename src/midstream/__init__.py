@@ -11,8 +11,9 @@ from midstream import sinks
 from midstream.aggregates.spec import fold
 from midstream.changes.change import ChangeSet, Drain, Guard, Insert, Migrate, Rebalance, Remove, Replace, Rescale, Tune
 from midstream.errors import MidstreamError
+from midstream.eventtime.windows import session, sliding, tumbling, window_of_input
 from midstream.graph.pipeline import Pipeline
-from midstream.graph.stream import KeyedStream, Stream, pipeline, source, table
+from midstream.graph.stream import KeyedStream, Stream, WindowedStream, pipeline, source, table
 from midstream.state.compaction import CompactionPolicy
 from midstream.task.userfn import TableUpdate
 
@@ -33,9 +34,14 @@ __all__ = [
     "Stream",
     "TableUpdate",
     "Tune",
+    "WindowedStream",
     "fold",
     "pipeline",
+    "session",
     "sinks",
+    "sliding",
     "source",
     "table",
+    "tumbling",
+    "window_of_input",
 ]

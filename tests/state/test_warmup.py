@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,11 +13,13 @@ import pytest
 from midstream.state.cache import BlockCache
 from midstream.state.hashspace import BINS, even_ranges
 from midstream.state.heat import Heat
+from midstream.state.ledger import Ledger
 from midstream.state.manifest import StepState, TableState
+from midstream.state.s3 import S3Store
 from midstream.state.segment import Segment, encode_segment
 from midstream.state.store import Store, open_store
 from midstream.state.tables import TableKind, TableSpec
-from midstream.state.warmup import Warmth, WarmupJob, follow, warm_up
+from midstream.state.warmup import AT_ONCE, Warmth, WarmupJob, follow, warm_up
 from tests.servers import S3Server, free_ports
 
 ROWS, BLOCK = 40_000, 1_000
@@ -47,7 +50,8 @@ def state(store: Store) -> StepState:
 
 
 def job_of(store: Store, state: StepState, **options: float) -> WarmupJob:
-    return WarmupJob("id", "1", store, {"s": state}, {"s": (HALVES[1],)}, **options)
+    """A job that fetches block by block."""
+    return WarmupJob("id", "1", store, {"s": state}, {"s": (HALVES[1],)}, piece_bytes=1, **options)
 
 
 def test_only_the_ranges_that_are_wanted_come(store: Store, state: StepState, cache: BlockCache) -> None:
@@ -61,15 +65,61 @@ def test_only_the_ranges_that_are_wanted_come(store: Store, state: StepState, ca
 
 
 def test_the_hottest_come_first(store: Store, state: StepState, cache: BlockCache) -> None:
-    """Told to stop as soon as it asks, it has brought what matters most."""
+    """Told to stop as soon as it has brought something, it has brought what matters most."""
     ticks = iter(range(1000))
-    warmth = warm_up(job_of(store, state), cache, lambda _: False, clock=lambda: float(next(ticks)))
+    warmth = warm_up(job_of(store, state), cache, lambda w: w.done == 0, clock=lambda: float(next(ticks)))
     assert warmth.error == "it was told to stop"
-    assert warmth.done < 0.1 * warmth.total
+    assert warmth.done <= AT_ONCE / 20 * warmth.total
     before = cache.fetched_bytes
     segment = Segment(store, state.tables["t"].segments[0], cache)
     segment.fetch(segment.blocks_between(2**62, 2**62 + 2**52)[0])
     assert cache.fetched_bytes == before
+
+
+def test_blocks_side_by_side_come_with_one_request(
+    store: Store, state: StepState, cache: BlockCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[int] = []
+    read = S3Store.read
+
+    def counted(self: S3Store, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
+        requests.append(length or 0)
+        return read(self, path, start, length)
+
+    monkeypatch.setattr(S3Store, "read", counted)
+    segment = Segment(store, state.tables["t"].segments[0], cache)
+    segment.fetch(25)
+    requests.clear()
+    warmth = warm_up(replace(job_of(store, state), piece_bytes=10**7), cache, lambda _: True)
+    sizes = [block.length for block in segment.blocks]
+    # One is here already: what is before it, and what is behind it.
+    assert requests == [sum(sizes[20:25]), sum(sizes[26:40])]
+    assert warmth.finished
+    monkeypatch.undo()
+    before = cache.fetched_bytes
+    assert all(segment.fetch(number).size == sizes[number] for number in range(20, 40))
+    assert cache.fetched_bytes == before
+
+
+def test_one_that_follows_is_finished_when_little_is_new(
+    store: Store, state: StepState, cache: BlockCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.open(store)
+    last = ledger.last()
+    ledger.commit(replace(last, epoch=0, steps={"s": state}))
+    told: list[Warmth] = []
+    monkeypatch.setattr("midstream.state.warmup.LITTLE_BYTES", 0)
+    monkeypatch.setattr("midstream.state.warmup.LITTLE_SECONDS", 0.0)
+
+    def tell(warmth: Warmth) -> bool:
+        told.append(warmth)
+        if len(told) == 2:
+            ledger.commit(replace(last, epoch=1, steps={"s": state}))
+        return len(told) < 4
+
+    follow(replace(job_of(store, state), steps={}, follow=True), cache, tell, sleep=lambda _: None)
+    assert [(warmth.finished, warmth.epoch) for warmth in told] == [(False, None), (False, 0), (True, 1), (True, 1)]
+    assert told[-1].fetched == told[1].fetched > 0
 
 
 def test_no_faster_than_it_may(store: Store, state: StepState, cache: BlockCache) -> None:
@@ -82,7 +132,7 @@ def test_no_faster_than_it_may(store: Store, state: StepState, cache: BlockCache
         sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
     )
     assert warmth.finished
-    assert warmth.seconds == pytest.approx(warmth.fetched / 100_000, rel=0.01)
+    assert warmth.seconds == pytest.approx(warmth.fetched / 100_000, rel=1 / 20), "but for the last of twenty blocks"
 
 
 def test_it_does_not_go_on_for_ever(store: Store, state: StepState, cache: BlockCache) -> None:

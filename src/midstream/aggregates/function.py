@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +27,13 @@ class AggregateFunction:
     finishes: tuple[Finish, ...]
     output: pa.Schema
     complete: bool
+    range_column: str | None = None
+    """Of the key: that by which old rows are deleted in bulk."""
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
-        return (self._main, *(table for partial in self.partials for table in partial.tables))
+        tables = (self._main, *(table for partial in self.partials for table in partial.tables))
+        return tuple(replace(table, range_column=self.range_column) for table in tables)
 
     @property
     def _main(self) -> TableSpec:
@@ -38,14 +41,18 @@ class AggregateFunction:
         return TableSpec(MAIN, self.keys, pa.schema(state))
 
     def run(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
+        columns, deltas = self.update(rows, groups, snapshot)
+        if self.complete:
+            return KeyedResult(pa.concat_tables(self.everything(snapshot, deltas)), deltas)
+        return KeyedResult(self.finished(groups.keys, columns), deltas)
+
+    def update(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> tuple[Columns, dict[str, TableDelta]]:
+        """The state of the keys of these rows with them, and what is to be written of it."""
+        if not len(groups):
+            return {}, {}
         # Infinities and NaN flow through sums as they do in Spark, without numpy's warnings.
         with np.errstate(invalid="ignore", over="ignore"):
-            columns, deltas = self._update(rows, groups, snapshot) if len(groups) else ({}, {})
-            if self.complete:
-                return KeyedResult(pa.concat_tables(self._everything(snapshot, deltas)), deltas)
-            if not len(groups):
-                return KeyedResult(self.output.empty_table(), deltas)
-            return KeyedResult(self._finished(groups.keys, columns), deltas)
+            return self._update(rows, groups, snapshot)
 
     def _update(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> tuple[Columns, dict[str, TableDelta]]:
         batch, main = Batch(rows, groups, snapshot), self._main
@@ -64,18 +71,31 @@ class AggregateFunction:
         deltas[MAIN] = TableDelta(groups.hashes, groups.keys, state, added=fresh)
         return columns, deltas
 
-    def _everything(self, snapshot: Snapshot, deltas: dict[str, TableDelta]) -> Iterator[pa.Table]:
+    def everything(
+        self,
+        snapshot: Snapshot,
+        deltas: dict[str, TableDelta],
+        wanted: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+    ) -> Iterator[pa.Table]:
+        """The results of all keys, or of those whose rows of state are `wanted`, in bounded pieces."""
         yield self.output.empty_table()
-        pieces = snapshot.scan(MAIN, deltas.get(MAIN))
+        pieces = (wanted(piece) for piece in snapshot.scan(MAIN, deltas.get(MAIN)))
         if any(isinstance(partial, Collected) for partial in self.partials):
             # Lists are joined to keys from a scan of their own, so all keys must be there at once.
-            pieces = iter([pa.concat_tables([self._main.schema.empty_table(), *pieces])])
+            pieces = (whole for whole in [pa.concat_tables([self._main.schema.empty_table(), *pieces])])
         for piece in pieces:
             keys = piece.select(self.keys.names)
             columns = _columns(piece, self._main.values)
             for partial in self.partials:
                 columns |= partial.complete(keys, snapshot, deltas)
-            yield self._finished(keys, columns)
+            yield self.finished(keys, columns)
+
+    def finished(self, keys: pa.Table, columns: Columns) -> pa.Table:
+        """The results of keys, made of their state."""
+        if not keys.num_rows:
+            return self.output.empty_table()
+        with np.errstate(invalid="ignore", over="ignore"):
+            return self._finished(keys, columns)
 
     def _finished(self, keys: pa.Table, columns: Columns) -> pa.Table:
         arrays = [*keys.columns, *(finish.array(columns) for finish in self.finishes)]

@@ -32,13 +32,19 @@ class AggregatePlan:
 
 
 def plan_aggregates(
-    input_df: DataFrame, keys: Sequence[str], specs: Sequence[AggregateSpec], complete: bool
+    input_df: DataFrame,
+    keys: Sequence[str],
+    specs: Sequence[AggregateSpec],
+    complete: bool,
+    range_column: str | None = None,
 ) -> AggregatePlan:
-    """Plan aggregates by key over rows like those of `input_df`, of which only the schema matters."""
+    """Plan aggregates by key over rows like those of `input_df`, of which only the schema matters. By `range_column`,
+    one of the keys, old keys are deleted in bulk."""
     analysis = analyse(input_df, keys, specs)
     builder = Builder(analysis, complete)
     finishes = tuple(builder.add(aggregate) for aggregate in analysis.aggregates)
-    function = AggregateFunction(analysis.keys, tuple(builder.partials.values()), finishes, analysis.output, complete)
+    partials = tuple(builder.partials.values())
+    function = AggregateFunction(analysis.keys, partials, finishes, analysis.output, complete, range_column)
     shipment = builder.shipment
     return AggregatePlan(
         shipment.grouped_sql() if shipment.supports_grouped else (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from midstream.errors import ChangeError
 from midstream.state.compaction import CompactionPolicy
@@ -12,6 +12,8 @@ from midstream.state.compaction import CompactionPolicy
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from midstream.eventtime.durations import Duration
+    from midstream.eventtime.windows import Window
     from midstream.graph.steps import Aggregate, Schema, StateTable
     from midstream.sinks.base import Sink
 
@@ -51,6 +53,10 @@ class Body:
     sql: str | None = None
     aggregate: Mapping[str, Aggregate] | None = None
     key_by: str | Sequence[str] | None = None
+    window: Window | None = None
+    time: str | None = None
+    lateness: Duration = "0 seconds"
+    emit: Literal["closed", "changed"] = "closed"
     state: Schema | Mapping[str, StateTable] | None = None
     output: Schema | None = None
     per_key: bool = False
@@ -81,7 +87,8 @@ class Replace(Body, _Replace):
     """Another body for a step: `Replace("clean", new_function)`, `Replace("clean", sql="SELECT …")`,
     `Replace("totals", aggregate={"n": F.count("*")})`, `Replace("out", sink=…)`.
 
-    What is not given stays: keys, state, output. State of another schema is converted as rows are read: an added
+    What is not given stays: keys, windows, state, output. With another `window`, those that are open take no more rows
+    and give what they have when they are over. State of another schema is converted as rows are read: an added
     column is null, a number may get wider, `rename` maps old names of columns to new ones, and `convert` is your own
     function from a pyarrow table of old rows to one of new rows.
     """

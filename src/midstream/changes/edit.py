@@ -87,7 +87,9 @@ def _replace(draft: Draft, change: Replace) -> None:
     if isinstance(new, KeyedStep) and isinstance(old, KeyedStep):
         new = replace(new, parallelism=old.parallelism, ranges=old.ranges, compaction=old.compaction)
     if isinstance(new, AggregateStep) and isinstance(old, AggregateStep):
-        new = replace(new, output_mode=old.output_mode)
+        new = replace(new, output_mode=old.output_mode, windowing=new.windowing or old.windowing)
+    if isinstance(new, SourceStep) and isinstance(old, SourceStep):
+        new = replace(new, watermark=old.watermark)
     draft.put(new, draft.inputs[old.id])
 
 
@@ -213,7 +215,14 @@ def _make(id: str, body: Body) -> Step:
             return SqlStep(id, _NOWHERE.step, str(body.sql))
         case ["aggregate"] if keys is not None:
             aggregates: dict[str, Any] = dict(body.aggregate or {})
-            return _NOWHERE.key_by(*keys).aggregate(id, **aggregates).step
+            keyed = _NOWHERE.key_by(*keys)
+            if body.window is None:
+                return keyed.aggregate(id, **aggregates).step
+            windowed = keyed.window(body.window, time=body.time, lateness=body.lateness)
+            return windowed.aggregate(id, emit=body.emit, **aggregates).step
+        case ["aggregate"] if body.window is not None:
+            windowed = _NOWHERE.window(body.window, time=body.time, lateness=body.lateness)
+            return windowed.aggregate(id, emit=body.emit, **dict[str, Any](body.aggregate or {})).step
         case ["function"] if keys is None:
             assert body.function is not None
             return TransformStep(id, _NOWHERE.step, body.function)

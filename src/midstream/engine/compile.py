@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from midstream.aggregates.plan import AggregatePlan, plan_aggregates
+from midstream.aggregates.spec import AggregateSpec
 from midstream.engine.columns import to_spec
 from midstream.engine.failure import step_error
+from midstream.engine.windows import Assignment, assignment, check_time
 from midstream.errors import GraphError, MidstreamError
+from midstream.eventtime.sessions import SessionAggregate
+from midstream.eventtime.windowed import WindowedAggregate
+from midstream.eventtime.windows import END, START, Session, Windowing
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.steps import (
     AggregateStep,
     KeyedStep,
+    LateStep,
     OutputMode,
     SinkStep,
     SourceStep,
@@ -27,8 +33,8 @@ from midstream.graph.steps import (
     TransformStep,
     UnionStep,
 )
-from midstream.schemas import is_keyable, to_arrow, to_spark
-from midstream.state.tables import KeyedFunction, TableSpec
+from midstream.schemas import is_keyable, quoted, to_arrow, to_spark
+from midstream.state.tables import KeyedFunction, TableSpec, TimedFunction
 from midstream.task.userfn import PerKey, UserFunction
 
 if TYPE_CHECKING:
@@ -44,13 +50,32 @@ _ONE_INPUT = threading.Lock()
 
 @dataclass(frozen=True)
 class CompiledKeyed:
-    """A keyed step ready to run. `aggregates` is set when rows can be aggregated before the exchange."""
+    """A keyed step ready to run. `aggregates` is set when rows can be aggregated before the exchange, `windows` when
+    they belong to windows, which are part of the key then."""
 
     step: KeyedStep
-    function: KeyedFunction
+    function: KeyedFunction | TimedFunction
     output: StructType
     parallelism: int
     aggregates: AggregatePlan | None = None
+    windows: Assignment | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns its rows are brought together by."""
+        if self.windows is None or isinstance(self.windows.window, Session):
+            return self.step.keys
+        return (*self.step.keys, START, END)
+
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        """The columns of which it gives one row for each combination."""
+        return (*self.step.keys, START, END) if self.windows is not None else self.step.keys
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it goes by event time."""
+        return isinstance(self.function, TimedFunction)
 
 
 @dataclass(frozen=True)
@@ -165,16 +190,21 @@ class _Compiler:
 
     def _add(self, step: Step) -> None:
         if isinstance(step, SourceStep):
-            self._set(step, self._empty(self._sources[step.id].schema), (), complete=False)
+            schema = self._sources[step.id].schema
+            if step.watermark is not None:
+                check_time(f"Source '{step.id}'", step.watermark.column, schema)
+            self._set(step, self._empty(schema), (), complete=False)
             return
         first = self._analysed[step.inputs[0].id]
-        if isinstance(step, SinkStep):
+        if isinstance(step, LateStep):
+            self._set(step, self._analysed[step.of.input.id].frame, (), complete=False)
+        elif isinstance(step, SinkStep):
             self._sinks[step.id] = CompiledSink(step, first.frame.schema, first.keys, first.complete)
         elif isinstance(step, KeyedStep):
             self._check_keys(step, first.frame.schema)
             compiled = self._keyed[step.id] = self._compile_keyed(step, first.frame)
             complete = isinstance(step, AggregateStep) and step.output_mode is OutputMode.COMPLETE
-            keys = step.keys if set(step.keys) <= set(compiled.output.names) else ()
+            keys = compiled.result_keys if set(compiled.result_keys) <= set(compiled.output.names) else ()
             self._set(step, self._empty(compiled.output), keys, complete)
         else:
             inputs = [self._analysed[source.id].frame for source in step.inputs]
@@ -200,12 +230,36 @@ class _Compiler:
         parallelism = step.parallelism or self._spark.sparkContext.defaultParallelism
         if isinstance(step, AggregateStep):
             specs = tuple(to_spec(name, given, self._spark) for name, given in step.aggregates.items())
+            if step.windowing is not None:
+                return self._compile_windowed(step, step.windowing, frame, specs, parallelism)
             complete = step.output_mode is OutputMode.COMPLETE
             plan = plan_aggregates(frame, step.keys, specs, complete)
             return CompiledKeyed(step, plan.function, plan.output_schema, parallelism, plan)
         assert isinstance(step, StatefulStep)
         function = _user_function(step, frame.schema)
         return CompiledKeyed(step, function, to_spark(step.id, "output", step.output), parallelism)
+
+    def _compile_windowed(
+        self,
+        step: AggregateStep,
+        windowing: Windowing,
+        frame: DataFrame,
+        specs: tuple[AggregateSpec, ...],
+        parallelism: int,
+    ) -> CompiledKeyed:
+        windows = assignment(step, windowing, frame.schema)
+        keys = (*step.keys, START, END)
+        plan = plan_aggregates(windows.apply(frame), keys, specs, complete=False, range_column=END)
+        function: TimedFunction = WindowedAggregate(plan.function, windowing.lateness, windowing.emit)
+        if isinstance(windowing.window, Session):
+            # Rows are kept, so that nothing can be aggregated before them.
+            plan = replace(plan, supports_grouped=False)
+            shipped = to_arrow(windows.apply(frame).selectExpr(*map(quoted, keys), *plan.per_row_sql).schema)
+            kept = pa.schema([field for field in shipped if field.name not in step.keys])
+            of_key = pa.schema([shipped.field(name) for name in step.keys])
+            gap, lateness = windowing.window.gap, windowing.lateness
+            function = SessionAggregate(plan.function, of_key, kept, gap, lateness)
+        return CompiledKeyed(step, function, plan.output_schema, parallelism, plan, windows)
 
 
 def _keeps(before: StructType, after: StructType, keys: tuple[str, ...]) -> bool:

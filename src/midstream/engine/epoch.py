@@ -7,32 +7,28 @@ The manifest is the one commit point. Before it nothing is real; after it everyt
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
-from midstream.changes.settings import FetchPolicy
 from midstream.engine.compile import Compiled
-from midstream.engine.dataflow import Dataflow
 from midstream.engine.epochs import EpochReport, StepReport
+from midstream.engine.execute import Executed, execute, written_bytes
 from midstream.engine.faults import reach
 from midstream.engine.internals import ARROW_BATCH_CONF, ARROW_BATCH_ROWS
-from midstream.engine.placer import ANYWHERE, Placer, Places
-from midstream.engine.reports import ReportBox, UnclearReportsError
+from midstream.engine.placer import Placer
+from midstream.engine.reports import ReportBox
 from midstream.engine.sparklog import SparkLog
 from midstream.engine.version import Version
 from midstream.errors import CheckpointError
 from midstream.graph.steps import KeyedStep, SinkStep
 from midstream.sinks.base import SinkContext, StagedEpoch
 from midstream.state.compactor import Compactor
-from midstream.state.heat import Heat
 from midstream.state.ledger import Ledger, now
-from midstream.state.manifest import Manifest, StagedFile, StepState, with_range_delete
-from midstream.state.store import Store
+from midstream.state.manifest import Manifest, StagedFile, StepState
 from midstream.task.report import TaskReport
 
 if TYPE_CHECKING:
@@ -125,13 +121,14 @@ class EpochRunner:
         started, clock = datetime.now(UTC), time.perf_counter()
         self._phases = {}
         with self._phase("run"):
-            version, before, reports = self._run(batch, epoch)
+            version, before, done = self._run(batch, epoch)
+        reports = done.reports
         reach("executed")
         if self.shadow is not None:
             with self._phase("shadow"):
                 self.shadow.run(batch, epoch, self.last, version, reports, self._phases["run"])
         with self._phase("commit"):
-            manifest = self._manifest(version, epoch, before, reports)
+            manifest = self._manifest(version, epoch, before, done)
             manifest_bytes = self.ledger.commit(manifest)
         reach("committed")
         self.versions.committed(manifest)
@@ -158,7 +155,7 @@ class EpochRunner:
                         raise
                 reach(f"finalised:{step.id}")
 
-    def _run(self, batch: DataFrame, epoch: int) -> tuple[Version, dict[str, StepState], dict[str, list[TaskReport]]]:
+    def _run(self, batch: DataFrame, epoch: int) -> tuple[Version, dict[str, StepState], Executed]:
         """Run the rows through the version whose turn it is, and through the one before it when that fails."""
         version = self.versions.boundary(epoch)
         while True:
@@ -166,8 +163,9 @@ class EpochRunner:
                 before = version.state_after(self.last)
                 self._tune(version, batch)
                 places = self.placer.places(before, version.settings.rules)
-                reports = execute(version, self.ledger.store, self.box, batch, epoch, before, places)
-                return version, before, reports
+                store, times = self.ledger.store, self.last.times
+                done = execute(version, store, self.box, batch, epoch, before, times, places)
+                return version, before, done
             except Exception as error:
                 version = self.versions.failed(epoch, error)
 
@@ -182,10 +180,9 @@ class EpochRunner:
         version: Version,
         epoch: int,
         before: Mapping[str, StepState],
-        reports: Mapping[str, list[TaskReport]],
+        done: Executed,
     ) -> Manifest:
-        merged = self.compactor.apply(before)
-        steps = {id_: with_writes(step, reports.get(id_, []), epoch) for id_, step in merged.items()}
+        steps, reports = done.after(self.compactor.apply(before)), done.reports
         sinks: dict[str, tuple[StagedFile, ...]] = {step.id: () for step in version.compiled.pipeline.sinks}
         for written in reports.values():
             for report in written:
@@ -200,6 +197,7 @@ class EpochRunner:
             offsets=self.log.offsets(epoch),
             steps=steps,
             sinks=sinks,
+            times=done.times,
             source_files=self.log.mirror(self.ledger.driver.generation),
             metrics={id_: _step_metrics(written) for id_, written in reports.items()},
         )
@@ -225,6 +223,8 @@ class EpochRunner:
                 state_rows=state.rows if state else 0,
                 state_bytes=state.bytes if state else 0,
                 fetched_bytes=sum(r.fetched_bytes for r in of_step),
+                late_rows=sum(r.late for r in of_step),
+                watermark=_instant(state.watermark) if state else None,
             )
         first = set(_first_readers(version.compiled))
         return EpochReport(
@@ -247,73 +247,8 @@ class EpochRunner:
         self._phases[name] = (time.perf_counter() - clock) * 1000
 
 
-def execute(
-    version: Version,
-    store: Store,
-    box: ReportBox,
-    batch: DataFrame,
-    epoch: int,
-    state: Mapping[str, StepState],
-    places: Places = ANYWHERE,
-) -> dict[str, list[TaskReport]]:
-    """Run rows through a version; what its tasks did, by step. Nothing of it is real yet."""
-    partitions = {id_: len(step.ranges) for id_, step in state.items()}
-    for attempt in range(_TRIES):
-        run = uuid.uuid4().hex
-        flow = Dataflow(
-            compiled=version.compiled,
-            store=store,
-            targets=version.targets,
-            run=run,
-            epoch=epoch,
-            state=state,
-            grouped=version.preaggregation.grouped,
-            send=box.send,
-            schemas=version.schemas,
-            careful=version.careful,
-            trial=version.trial,
-            places=places,
-            fetch_all=version.settings.fetch_policy is FetchPolicy.ALL_AT_ONCE,
-            watched=version.watched,
-        )
-        flow.execute(batch)
-        version.observed = flow.observed
-        try:
-            return box.drain(run, partitions)
-        except UnclearReportsError as unclear:
-            # A keyed step ran twice (lost shuffle files, a self-join) or not to its end (a limit above it).
-            # From now on its output is kept before anybody reads it.
-            version.careful = True
-            if attempt == _TRIES - 1:
-                raise unclear.reason from unclear
-    raise AssertionError("unreachable")
-
-
-def with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepState:
-    """A step's tables with the deltas of an epoch, and its heat with the rows of it."""
-    tables = dict(step.tables)
-    for name, table in step.tables.items():
-        writes = [report.tables[name] for report in reports if name in report.tables]
-        table = replace(
-            table,
-            segments=(*table.segments, *(write.segment for write in writes if write.segment)),
-            rows=table.rows + sum(write.added - write.removed for write in writes),
-        )
-        bounds = [write.delete_below for write in writes if write.delete_below is not None]
-        tables[name] = with_range_delete(table, max(bounds), epoch) if bounds else table  # type: ignore[type-var]
-    heat = (step.heat or Heat.none()).after(report.heat for report in reports if report.heat is not None)
-    return StepState(step.ranges, tables, heat)
-
-
-def written_bytes(reports: Mapping[str, list[TaskReport]]) -> int:
-    """Bytes of state that tasks have written."""
-    return sum(
-        write.segment.bytes
-        for of_step in reports.values()
-        for report in of_step
-        for write in report.tables.values()
-        if write.segment
-    )
+def _instant(microseconds: int | None) -> datetime | None:
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds) if microseconds is not None else None
 
 
 def _step_metrics(reports: list[TaskReport]) -> dict[str, float]:
@@ -322,6 +257,7 @@ def _step_metrics(reports: list[TaskReport]) -> dict[str, float]:
         "arrived": sum(r.arrived for r in reports),
         "keys": sum(r.groups for r in reports),
         "output_rows": sum(r.output_rows for r in reports),
+        "late_rows": sum(r.late for r in reports),
         "slowest_ms": round(max(r.milliseconds for r in reports), 1),
     }
 

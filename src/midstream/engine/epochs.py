@@ -23,6 +23,10 @@ class StepReport:
     state_bytes: int = 0
     fetched_bytes: int = 0
     """What tasks had to bring from a remote store first."""
+    late_rows: int = 0
+    """Rows that came after their window was closed, and were left out."""
+    watermark: datetime | None = None
+    """How far event time has come, for a step that goes by it."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from midstream.changes.fate import Fate, TableFate, table_fate
 from midstream.changes.settings import Settings
 from midstream.changes.verdict import DryRun, Edit, StepVerdict, Verdict
 from midstream.engine.compile import Compiled, compile_pipeline
-from midstream.engine.epoch import execute
+from midstream.engine.execute import execute
 from midstream.engine.failure import as_midstream_error
 from midstream.engine.limits import TimeLimit
 from midstream.engine.reports import ReportBox
@@ -149,7 +149,7 @@ class Examiner:
             with TimeLimit(context, group, wish.time_limit) as limit:
                 try:
                     before = _in_few_partitions(version.state_after(last), verdict)
-                    reports = execute(version, aside, self._box, rows, last.epoch + 1, before)
+                    reports = execute(version, aside, self._box, rows, last.epoch + 1, before, last.times).reports
                 except Exception as cause:
                     expired = limit.expired
                     if not isinstance(cause, MidstreamError):

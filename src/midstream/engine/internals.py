@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
@@ -112,6 +115,39 @@ def before_exchange(grouped: DataFrame) -> DataFrame:
         return grouped
     rows = grouped.sparkSession._jsparkSession.internalCreateDataFrame(partial.execute(), wanted, False)
     return type(grouped)(rows, grouped.sparkSession)
+
+
+_NOTED = "midstream_latest"
+
+
+class Maximum:
+    """The greatest time of a column, noted while other work reads the rows.
+
+    Rows that are read twice do not change it. The public way to note something (`Observation`) tells it only of whole
+    actions of a DataFrame, and reads the rows for it when an action does not need them.
+    """
+
+    def __init__(self, frame: DataFrame, column: str) -> None:
+        self._is_local = isinstance(frame.schema[column].dataType, TimestampNTZType)
+        value = F.col(quoted(column)) if self._is_local else F.unix_micros(F.col(quoted(column)))
+        noted = frame.observe(_NOTED, F.max(value))._jdf
+        self._execution = noted.queryExecution()
+        rows = self._execution.executedPlan().execute()
+        session = frame.sparkSession
+        self.frame = type(frame)(session._jsparkSession.internalCreateDataFrame(rows, noted.schema(), False), session)
+
+    def read(self) -> int | None:
+        """In microseconds since 1970; None when no row had a time."""
+        value = self._execution.observedMetrics().apply(_NOTED).get(0)
+        if value is None or not self._is_local:
+            return value  # type: ignore[no-any-return]
+        moment = datetime.fromisoformat(value.toString()).replace(tzinfo=UTC)
+        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No rows, in a form that does not let Catalyst leave out what reads them."""
+    return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
 
 
 def _computed_columns(aggregation: Any) -> int:

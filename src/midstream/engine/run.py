@@ -263,11 +263,10 @@ class Run:
     def read_result(self, step: str, epoch: int | None = None) -> pa.Table:
         """What an aggregate step has computed for every key, at the last or at any retained epoch."""
         keyed_steps = self._modifier.current.compiled.keyed
-        known = [id_ for id_, keyed in keyed_steps.items() if keyed.aggregates is not None]
+        known = {id_: keyed.aggregates for id_, keyed in keyed_steps.items() if keyed.aggregates is not None}
         if step not in known:
             raise CheckpointError.no_such_state(f"aggregate step '{step}'", ", ".join(known) or "none")
-        function = keyed_steps[step].function
-        return complete_result(self._ledger.store, self._manifest(epoch), step, function)
+        return complete_result(self._ledger.store, self._manifest(epoch), step, known[step].function)
 
     def _manifest(self, epoch: int | None) -> Manifest:
         if epoch is None:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from midstream.changes.difference import Difference, difference
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.modification import Modification
-from midstream.engine.epoch import execute, with_writes, written_bytes
 from midstream.engine.examine import Examined
+from midstream.engine.execute import execute, written_bytes
 from midstream.engine.failure import as_midstream_error
 from midstream.engine.reports import ReportBox
 from midstream.engine.version import Version
@@ -30,7 +30,7 @@ from midstream.sinks.staging import Folder, read_table
 from midstream.state.collector import SHADOWS
 from midstream.state.hashspace import WHOLE, HashRange
 from midstream.state.ledger import Ledger
-from midstream.state.manifest import Manifest, StagedFile, StepState
+from midstream.state.manifest import Manifest, SourceTime, StagedFile, StepState
 from midstream.state.reader import PartitionSnapshot
 from midstream.task.report import TaskReport
 from midstream.task.staging import StageTarget
@@ -79,6 +79,7 @@ class ShadowRun:
     error: str | None = None
     epoch: int | None = None
     state: dict[str, StepState] = field(default_factory=dict)
+    times: Mapping[str, SourceTime] = field(default_factory=dict)
     outputs: dict[str, Difference] = field(default_factory=dict)
     _old_ms: list[float] = field(default_factory=list)
     _new_ms: list[float] = field(default_factory=list)
@@ -114,19 +115,20 @@ class ShadowRun:
         clock = time.perf_counter()
         try:
             state = self.state if self.epoch is not None else self._version.state_after(last)
-            done = execute(self._version, self.ledger.store, self.box, batch, epoch, state)
-            found = {sink: self._compare(sink, current, reports, done) for sink in current.compiled.sinks}
+            times = self.times if self.epoch is not None else last.times
+            done = execute(self._version, self.ledger.store, self.box, batch, epoch, state, times)
+            found = {sink: self._compare(sink, current, reports, done.reports) for sink in current.compiled.sinks}
         except Exception as error:
             self.error = str(as_midstream_error(error, self.ledger))
             return
         finally:
             self._aside.delete([item.path for item in self._aside.list("")])
         with self._lock:
-            self.state = {id_: with_writes(step, done.get(id_, []), epoch) for id_, step in state.items()}
+            self.state, self.times = done.after(state), done.times
             self.epoch = epoch
             self._old_ms.append(old_ms)
             self._new_ms.append((time.perf_counter() - clock) * 1000)
-            self._written += written_bytes(done)
+            self._written += written_bytes(done.reports)
             for sink, difference_ in found.items():
                 self.outputs[sink] = self.outputs.get(sink, Difference()) + difference_
 

@@ -96,7 +96,8 @@ class Version:
                         raise ChangeError.state_lost([f"the table '{spec.name}' of '{id_}' has another schema"])
                     table = None
                 tables[spec.name] = table or TableState(spec)
-            steps[id_] = StepState(self.ranges(id_), tables, known.heat if known else None)
+            kept = known or StepState((), {})
+            steps[id_] = replace(kept, ranges=self.ranges(id_), tables=tables)
         return steps
 
 

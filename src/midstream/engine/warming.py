@@ -1,7 +1,7 @@
 """Before instances move, their state is brought to where they go: the stream runs on meanwhile where they are.
 
-Each pass fetches what the last commit names and is not there yet; the epochs that go by in the meantime leave less and
-less for the next. What is left at the boundary is fetched by the tasks themselves, as they need it.
+A process on each executor fetches what the last commit names and is not there yet, then what was committed meanwhile,
+and so on, until little is left. What is left at the boundary is fetched by the tasks themselves, as they need it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,11 @@ _logger = logging.getLogger(__name__)
 Moving: TypeAlias = Mapping[str, Mapping[str, tuple[HashRange, ...]]]
 """By executor and step, ranges whose state it needs."""
 
-_PASSES = 4
 _SILENCE_SECONDS = 30.0
 """They tell twice a second how far they are. One that does not has ended with its executor."""
 
 LITTLE_BYTES = 8 * 2**20
 """What all moving instances have together, below which nothing is brought beforehand."""
-
-_ENOUGH_BYTES = 4 * 2**20
-"""A pass that had to fetch no more than this is the last: an epoch does not notice the rest."""
 
 
 @dataclass(frozen=True)
@@ -108,26 +104,12 @@ class Warmer:
     def _warm(
         self, modification: int, moving: Moving, bytes_per_second: float | None, wanted: Callable[[], bool]
     ) -> None:
-        for number in range(_PASSES):
-            warmth = self._pass(modification, moving, bytes_per_second, wanted)
-            _logger.info("modification %d, pass %d: %s", modification, number, warmth)
-            if warmth.error or warmth.fetched <= _ENOUGH_BYTES or not wanted():
-                return
-
-    def _pass(
-        self,
-        modification: int,
-        moving: Moving,
-        bytes_per_second: float | None,
-        wanted: Callable[[], bool],
-    ) -> Warmth:
-        known = self.progress.get(modification, Warmth()).fetched
-
         def told(warmth: Warmth) -> None:
-            self.progress[modification] = replace(warmth, fetched=known + warmth.fetched)
+            self.progress[modification] = warmth
 
-        jobs = make_jobs(self.store, self.latest().steps, moving, bytes_per_second)
-        return bring(self.spark, self.placer.cluster, jobs, wanted, told)
+        jobs = make_jobs(self.store, {}, moving, bytes_per_second, follow=True)
+        warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told)
+        _logger.info("modification %d: %s", modification, warmth)
 
 
 def size_of(moving: Moving, steps: Mapping[str, StepState]) -> float:
@@ -147,8 +129,10 @@ def make_jobs(
     wanted: Moving,
     bytes_per_second: float | None,
     by_heat: bool = True,
+    follow: bool = False,
 ) -> tuple[WarmupJob, ...]:
-    """A job for every executor, which share the bytes a second."""
+    """A job for every executor, which share the bytes a second. One that is to `follow` finds out itself what there is
+    to fetch, commit by commit."""
     id_ = uuid.uuid4().hex
     share = bytes_per_second / len(wanted) if bytes_per_second else None
     return tuple(
@@ -157,9 +141,10 @@ def make_jobs(
             executor=executor,
             store=store,
             steps=steps,
-            ranges={step: of_step for step, of_step in ranges.items() if step in steps},
+            ranges={step: of_step for step, of_step in ranges.items() if follow or step in steps},
             bytes_per_second=share,
             by_heat=by_heat,
+            follow=follow,
         )
         for executor, ranges in wanted.items()
     )
@@ -172,22 +157,22 @@ def bring(
     wanted: Callable[[], bool],
     told: Callable[[Warmth], None] = lambda warmth: None,
 ) -> Warmth:
-    """Have jobs done on their executors; come back when they are, when one fails, or it is no longer wanted."""
+    """Have jobs done on their executors; come back when all are finished, when one fails, or it is no longer wanted."""
     store = jobs[0].store
     launch(spark, cluster, jobs)
     last, heard = Warmth(), time.monotonic()
     while True:
         warmth = _together(read_warmth(store, job.path) for job in jobs)
         told(warmth)
-        if warmth.finished:
+        if warmth.finished and not jobs[0].follow:
             store.delete([job.path for job in jobs])
             return warmth
         if warmth != last:
             last, heard = warmth, time.monotonic()
         elif time.monotonic() - heard > _SILENCE_SECONDS:
             warmth = replace(warmth, error=f"nothing was heard of it for {_SILENCE_SECONDS:.0f} s")
-        if warmth.error or not wanted():
-            # The others see it when they next tell how far they are. The next start sweeps the folder.
+        if warmth.finished or warmth.error or not wanted():
+            # They see it when they next tell how far they are. The next start sweeps the folder.
             store.put(f"{jobs[0].stop}/now", b"")
             return warmth
         time.sleep(0.1)

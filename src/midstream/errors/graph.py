@@ -48,6 +48,63 @@ class GraphError(MidstreamError):
         )
 
     @classmethod
+    def bad_duration(cls, what: str, given: object, least: int) -> GraphError:
+        bound = "greater than 0" if least else "0 or more"
+        return cls(
+            "BAD_DURATION",
+            f"{what[0].upper()}{what[1:]} is {given!r}, which is no length of time {bound}.",
+            hint="write '10 seconds', '1 hour 30 minutes', or give a timedelta; months and years have no fixed length.",
+        )
+
+    @classmethod
+    def bad_slide(cls, size: object, slide: object) -> GraphError:
+        return cls(
+            "BAD_SLIDE",
+            f"Windows of {size} of which one begins every {slide} leave rows between them out.",
+            hint="make the slide no longer than the size.",
+        )
+
+    @classmethod
+    def no_watermark(cls, step: str) -> GraphError:
+        return cls(
+            "NO_WATERMARK",
+            f"Step '{step}' has windows, but no source above it has a watermark, so that no window would ever close.",
+            hint='give it one: source("bids", load, event_time="at", delay="10 seconds").',
+        )
+
+    @classmethod
+    def bad_session(cls, step: str) -> GraphError:
+        return cls(
+            "BAD_SESSION",
+            f"The sessions of step '{step}' have no key, or are to give results before they are over.",
+            hint="write key_by(…).window(session(…)), and leave emit as it is.",
+        )
+
+    @classmethod
+    def nothing_is_late(cls, id: str, step: str) -> GraphError:
+        return cls(
+            "NOTHING_IS_LATE",
+            f"'{id}' asks for the rows that came too late for '{step}', which has no windows of fixed length.",
+            hint="call late(…) on what key_by(…).window(tumbling(…)).aggregate(…) gave.",
+        )
+
+    @classmethod
+    def which_time(cls, step: str, found: list[str]) -> GraphError:
+        return cls(
+            "WHICH_EVENT_TIME",
+            f"The sources above step '{step}' have the event times {found}.",
+            hint='name the column that is meant: window(…, time="at").',
+        )
+
+    @classmethod
+    def bad_event_time(cls, where: str, column: str, found: str) -> GraphError:
+        return cls(
+            "BAD_EVENT_TIME",
+            f"{where} takes '{column}' for its event time, which is {found}.",
+            hint="name a column of type timestamp or timestamp_ntz; make one with to_timestamp or timestamp_micros.",
+        )
+
+    @classmethod
     def not_streaming(cls, id: str) -> GraphError:
         return cls(
             "NOT_A_STREAM",

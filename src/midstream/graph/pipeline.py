@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,6 +66,14 @@ class Pipeline:
             for source in step.inputs:
                 readers[source.id] = (*readers[source.id], step)
         return readers
+
+    def behind(self, steps: Set[str]) -> frozenset[str]:
+        """These steps and all that what they give can reach."""
+        found: set[str] = set()
+        for step in self.steps:
+            if step.id in steps or any(source.id in found for source in step.inputs):
+                found.add(step.id)
+        return frozenset(found)
 
     def start(
         self,

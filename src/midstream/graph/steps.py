@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from midstream.errors import GraphError
+from midstream.eventtime.windows import Windowing
 from midstream.state.compaction import CompactionPolicy
 from midstream.state.hashspace import HashRange
 from midstream.state.tables import TableKind
@@ -59,8 +60,19 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Watermark:
+    """How far event time has come in a source: the latest time seen less a delay, in microseconds. One that has given
+    no rows for `idle_after` does not hold the others back."""
+
+    column: str
+    delay: int
+    idle_after: int | None = None
+
+
+@dataclass(frozen=True)
 class SourceStep(Step):
     load: Callable[[SparkSession], DataFrame]
+    watermark: Watermark | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +129,23 @@ class KeyedStep(Step):
 class AggregateStep(KeyedStep):
     aggregates: Mapping[str, Aggregate]
     output_mode: OutputMode = OutputMode.CHANGED
+    windowing: Windowing | None = None
+
+
+@dataclass(frozen=True)
+class LateStep(Step):
+    """The rows a step with windows has left out, because all of their windows were closed."""
+
+    of: AggregateStep
+
+    @property
+    def inputs(self) -> tuple[Step, ...]:
+        return (self.of, *self.of.inputs)
+
+    def reading(self, *inputs: Step) -> Self:
+        of = inputs[0]
+        assert isinstance(of, AggregateStep)
+        return replace(self, of=of)
 
 
 @dataclass(frozen=True)

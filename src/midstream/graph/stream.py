@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from midstream.errors import GraphError
+from midstream.eventtime.durations import Duration, microseconds
+from midstream.eventtime.windows import END, START, Emit, Session, Window, Windowing
 from midstream.graph.pipeline import Pipeline, join
 from midstream.graph.steps import (
     AggregateStep,
+    LateStep,
     OutputMode,
     SinkStep,
     SourceStep,
@@ -19,6 +22,7 @@ from midstream.graph.steps import (
     Step,
     TransformStep,
     UnionStep,
+    Watermark,
 )
 from midstream.state.compaction import CompactionPolicy
 from midstream.state.tables import TableKind
@@ -31,9 +35,25 @@ if TYPE_CHECKING:
     from midstream.sinks.base import Sink
 
 
-def source(id: str, load: Callable[[SparkSession], DataFrame]) -> Stream:
-    """A stream of rows: `load` gives a streaming DataFrame, from whatever `spark.readStream` reads."""
-    return Stream(SourceStep(id, load))
+def source(
+    id: str,
+    load: Callable[[SparkSession], DataFrame],
+    *,
+    event_time: str | None = None,
+    delay: Duration = "0 seconds",
+    idle_after: Duration | None = None,
+) -> Stream:
+    """A stream of rows: `load` gives a streaming DataFrame, from whatever `spark.readStream` reads.
+
+    `event_time` names the column with the time of each row. The watermark of the source is the latest such time less
+    `delay`: windows that end before it are closed. Of several sources the least watermark counts; one that has given no
+    rows for `idle_after` does not hold the others back.
+    """
+    if event_time is None:
+        return Stream(SourceStep(id, load))
+    idle = microseconds("the time after which a source is idle", idle_after) if idle_after is not None else None
+    delayed = microseconds("the delay of a watermark", delay, least=0)
+    return Stream(SourceStep(id, load, Watermark(event_time, delayed, idle)))
 
 
 def pipeline(*pipelines: Pipeline) -> Pipeline:
@@ -74,6 +94,18 @@ class Stream:
             raise GraphError.bad_keys(columns)
         return KeyedStream(self.step, columns)
 
+    def window(self, window: Window, *, time: str | None = None, lateness: Duration = "0 seconds") -> WindowedStream:
+        """Rows by window of their event time, all keys together; `key_by(…).window(…)` is by key."""
+        return KeyedStream(self.step, ()).window(window, time=time, lateness=lateness)
+
+    def late(self, id: str) -> Stream:
+        """The rows that came too late for this step with windows, as it was given them. Those of sessions are only
+        counted: that they are late shows when their key is looked up."""
+        windowing = self.step.windowing if isinstance(self.step, AggregateStep) else None
+        if not isinstance(self.step, AggregateStep) or windowing is None or isinstance(windowing.window, Session):
+            raise GraphError.nothing_is_late(id, self.step.id)
+        return Stream(LateStep(id, self.step))
+
     def sink(self, id: str, sink: Sink) -> Pipeline:
         """End the stream in a sink; the result can be started, or joined with others by `pipeline(…)`."""
         return Pipeline((SinkStep(id, self.step, sink),))
@@ -96,22 +128,17 @@ class KeyedStream:
         **aggregates: Aggregate,
     ) -> Stream:
         """Aggregates by key, kept up to date: Spark's functions (`F.sum("x")`), SQL text, or `midstream.fold(…)`."""
-        if not aggregates:
-            raise GraphError.no_aggregates(id)
-        clash = set(aggregates) & set(self.keys)
-        if clash:
-            raise GraphError.name_clash(id, sorted(clash))
-        return Stream(
-            AggregateStep(
-                id,
-                self.step,
-                self.keys,
-                _parallelism(id, parallelism),
-                compaction or CompactionPolicy(),
-                aggregates,
-                OutputMode(output_mode),
-            )
-        )
+        mode = OutputMode(output_mode)
+        return _aggregate(id, self.step, self.keys, parallelism, compaction, aggregates, mode, None)
+
+    def window(self, window: Window, *, time: str | None = None, lateness: Duration = "0 seconds") -> WindowedStream:
+        """Rows by key and window of their event time.
+
+        `time` names the column; without it, it is the event time of the sources. A window takes rows until `lateness`
+        after the watermark has passed its end.
+        """
+        late = microseconds("the allowed lateness", lateness, least=0)
+        return WindowedStream(self.step, self.keys, Windowing(window, time, late))
 
     def stateful(
         self,
@@ -177,6 +204,56 @@ class KeyedStream:
                 per_key,
             )
         )
+
+
+@dataclass(frozen=True)
+class WindowedStream:
+    """Rows by key and window, on the way into a step with state."""
+
+    step: Step
+    keys: tuple[str, ...]
+    windowing: Windowing
+
+    def aggregate(
+        self,
+        id: str,
+        *,
+        emit: Literal["closed", "changed"] = "closed",
+        parallelism: int | None = None,
+        compaction: CompactionPolicy | None = None,
+        **aggregates: Aggregate,
+    ) -> Stream:
+        """Aggregates by key and window; its rows have the keys, `window_start`, `window_end` and the results.
+
+        A window gives its rows once, when it is closed, or with `emit="changed"` in every epoch that changes it.
+        """
+        windowing = replace(self.windowing, emit=Emit(emit))
+        if isinstance(windowing.window, Session) and (not self.keys or windowing.emit is not Emit.CLOSED):
+            raise GraphError.bad_session(id)
+        mode = OutputMode.CHANGED
+        return _aggregate(id, self.step, self.keys, parallelism, compaction, aggregates, mode, windowing)
+
+
+def _aggregate(
+    id: str,
+    step: Step,
+    keys: tuple[str, ...],
+    parallelism: int | None,
+    compaction: CompactionPolicy | None,
+    aggregates: Mapping[str, Aggregate],
+    output_mode: OutputMode,
+    windowing: Windowing | None,
+) -> Stream:
+    if not aggregates:
+        raise GraphError.no_aggregates(id)
+    taken = {*keys, *((START, END) if windowing is not None else ())}
+    clash = set(aggregates) & taken
+    if clash:
+        raise GraphError.name_clash(id, sorted(clash))
+    compaction = compaction or CompactionPolicy()
+    return Stream(
+        AggregateStep(id, step, keys, _parallelism(id, parallelism), compaction, aggregates, output_mode, windowing)
+    )
 
 
 def _parallelism(id: str, given: int | None) -> int | None:

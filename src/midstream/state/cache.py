@@ -11,6 +11,7 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -96,6 +97,32 @@ class BlockCache:
         with self._lock:
             self.fetched_bytes += data.size
         return self._keep((url, path, block), copies + block, data)
+
+    def bring(self, store: Store, path: str, parts: Sequence[tuple[int, int]]) -> None:
+        """Have ranges (start and length) of an object here. Those that adjoin come with one request and are kept one by
+        one, as they will be read."""
+        missing = [part for part in parts if not self._is_here(store, path, *part)]
+        at = 0
+        while at < len(missing):
+            end = at + 1
+            while end < len(missing) and sum(missing[end - 1]) == missing[end][0]:
+                end += 1
+            start = missing[at][0]
+            data = store.read(path, start, sum(missing[end - 1]) - start)
+            with self._lock:
+                self.fetched_bytes += data.size
+            for offset, length in missing[at:end]:
+                block = f"{offset}-{length}"
+                part = data.slice(offset - start, length)
+                self._keep((store.url, path, block), self._copies(store.url, path) + block, part)
+            at = end
+
+    def _is_here(self, store: Store, path: str, start: int, length: int) -> bool:
+        if store.local_path(path) is not None:
+            return True
+        names = (WHOLE, f"{start}-{length}")
+        copies = self._copies(store.url, path)
+        return any(self._mapped((store.url, path, name)) or os.path.exists(copies + name) for name in names)
 
     def write_through(self, store: Store, path: str, data: bytes | pa.Buffer) -> None:
         """Put an object into the store and keep a copy, for it will soon be read here."""

@@ -46,12 +46,29 @@ class TableState:
 
 
 @dataclass(frozen=True)
+class SourceTime:
+    """How far event time has come in a source, in microseconds since 1970; None as long as it has given no time.
+
+    `rows_at` is when it last gave rows, in seconds by the driver's clock. An idle source holds nobody back.
+    """
+
+    watermark: int | None = None
+    rows_at: float | None = None
+    idle: bool = False
+
+
+@dataclass(frozen=True)
 class StepState:
-    """What a keyed step has at an epoch: the ranges of its partitions, its tables, and how busy each bin has been."""
+    """What a keyed step has at an epoch: the ranges of its partitions, its tables, and how busy each bin has been.
+
+    A step with event time also has its watermark, and the end of the first of its windows that are due next.
+    """
 
     ranges: tuple[HashRange, ...]
     tables: Mapping[str, TableState]
     heat: Heat | None = None
+    watermark: int | None = None
+    due: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -97,7 +114,7 @@ class Manifest:
     offsets: str = ""
     steps: Mapping[str, StepState] = field(default_factory=dict)
     sinks: Mapping[str, tuple[StagedFile, ...]] = field(default_factory=dict)
-    watermark: int | None = None
+    times: Mapping[str, SourceTime] = field(default_factory=dict)
     source_files: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
@@ -130,7 +147,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "driver": asdict(manifest.driver),
         "committed_at": manifest.committed_at,
         "offsets": manifest.offsets,
-        "watermark": manifest.watermark,
+        "times": {id_: asdict(time) for id_, time in manifest.times.items()},
         "steps": {id_: _step_to_json(step) for id_, step in manifest.steps.items()},
         "sinks": {id_: [asdict(file) for file in files] for id_, files in manifest.sinks.items()},
         "source_files": dict(manifest.source_files),
@@ -151,7 +168,7 @@ def decode_manifest(data: bytes, path: str) -> Manifest:
             driver=Driver(**body["driver"]),
             committed_at=body["committed_at"],
             offsets=body["offsets"],
-            watermark=body["watermark"],
+            times={id_: SourceTime(**time) for id_, time in body.get("times", {}).items()},
             steps={id_: _step_from_json(step) for id_, step in body["steps"].items()},
             sinks={id_: tuple(StagedFile(**file) for file in files) for id_, files in body["sinks"].items()},
             source_files=body["source_files"],
@@ -166,13 +183,21 @@ def _step_to_json(step: StepState) -> dict[str, Any]:
         "ranges": [r.start for r in step.ranges],
         "tables": {name: _table_to_json(table) for name, table in step.tables.items()},
         "heat": step.heat.encode() if step.heat is not None else None,
+        "watermark": step.watermark,
+        "due": step.due,
     }
 
 
 def _step_from_json(body: dict[str, Any]) -> StepState:
     tables = {name: _table_from_json(name, table) for name, table in body["tables"].items()}
     heat = body.get("heat")
-    return StepState(ranges_from(body["ranges"]), tables, Heat.decode(heat) if heat is not None else None)
+    return StepState(
+        ranges_from(body["ranges"]),
+        tables,
+        Heat.decode(heat) if heat is not None else None,
+        body.get("watermark"),
+        body.get("due"),
+    )
 
 
 def _table_to_json(table: TableState) -> dict[str, Any]:

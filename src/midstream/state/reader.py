@@ -81,6 +81,10 @@ class PartitionSnapshot:
         return FoundRows(owner[order], values.take(pa.array(order)))
 
     def scan(self, table: str, overlay: TableDelta | None = None) -> Iterator[pa.Table]:
+        for _, rows in self.scan_hashed(table, overlay):
+            yield rows
+
+    def scan_hashed(self, table: str, overlay: TableDelta | None = None) -> Iterator[tuple[Hashes, pa.Table]]:
         state = self.tables[table]
         sources: list[Source] = [
             segment_source(segment, expiry_bound(state.range_deletes, segment.info.epoch_to), state.conversions)
@@ -89,7 +93,7 @@ class PartitionSnapshot:
         if overlay is not None and len(overlay.hashes):
             sources.append(delta_source(state.spec, overlay))
         for piece in merged_pieces(state.spec, sources, self.partition, keep_deleted=False):
-            yield piece.rows
+            yield piece.hashes, piece.rows
 
     def fetch(self) -> None:
         """Bring all of it here."""

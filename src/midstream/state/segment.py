@@ -10,6 +10,7 @@ import base64
 import json
 import struct
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -264,6 +265,16 @@ class Segment:
                 raise self._damaged(f"block {number} does not match its checksum")
         return data
 
+    def bring(self, numbers: Sequence[int]) -> None:
+        """Have blocks in the cache, intact, with as few requests as can be."""
+        places = [self.blocks[number] for number in numbers]
+        try:
+            self._cache.bring(self._store, self.info.path, [(block.offset, block.length) for block in places])
+        except StoreError as error:
+            raise self._told(error) from error
+        for number in numbers:
+            self.fetch(number)
+
     def _load(self, number: int) -> Block:
         batch = pa.ipc.read_record_batch(self.fetch(number), self.schema)
         deleted = None
@@ -275,9 +286,12 @@ class Segment:
         try:
             return self._cache.read(self._store, self.info.path, start, length)
         except StoreError as error:
-            if error.error_class == "MISSING_OBJECT":
-                raise CheckpointError.missing_segment(self.info.path, self._store.url) from error
-            raise
+            raise self._told(error) from error
+
+    def _told(self, error: StoreError) -> CheckpointError | StoreError:
+        if error.error_class == "MISSING_OBJECT":
+            return CheckpointError.missing_segment(self.info.path, self._store.url)
+        return error
 
     def _damaged(self, reason: str) -> CheckpointError:
         # Once it is restored, nobody shall be shown what was there before.

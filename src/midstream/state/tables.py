@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,11 @@ class TableDelta:
     delete_below: int | float | str | None = None
 
 
+def nothing_of(table: TableSpec) -> TableDelta:
+    """A delta that writes no rows."""
+    return TableDelta(np.empty(0, np.int64), table.keys.empty_table(), table.values.empty_table())
+
+
 class Snapshot(Protocol):
     """The state of one partition of a keyed step as of the epoch before: immutable, read on demand."""
 
@@ -114,13 +119,32 @@ class Snapshot(Protocol):
         """Every live row (keys, then values) of the partition in bounded pieces, as if `overlay` were applied."""
         ...
 
+    def scan_hashed(self, table: str, overlay: TableDelta | None = None) -> Iterator[tuple[Hashes, pa.Table]]:
+        """The same with the hash of each row. Pieces follow each other by hash."""
+        ...
+
 
 @dataclass(frozen=True)
 class KeyedResult:
-    """What a keyed function gives back for an epoch: its output rows and the changes to its tables."""
+    """What a keyed function gives back for an epoch: its output rows and the changes to its tables.
+
+    One with event time also tells which of its rows came too late, and when the next thing in its state is due.
+    """
 
     output: pa.Table
     deltas: dict[str, TableDelta] = field(default_factory=dict)
+    late: Positions | None = None
+    due: int | None = None
+
+
+@dataclass(frozen=True)
+class Times:
+    """Event time of a step in an epoch, in microseconds since 1970: its watermark before, which says what is late, and
+    its watermark now, up to which things are done when it is `firing`. None is before all times."""
+
+    before: int | None
+    now: int | None
+    firing: bool
 
 
 class KeyedFunction(Protocol):
@@ -134,4 +158,19 @@ class KeyedFunction(Protocol):
 
     def run(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         """Process the rows of an epoch. Called with no rows too: *complete* output is due all the same."""
+        ...
+
+
+@runtime_checkable
+class TimedFunction(Protocol):
+    """The work of a keyed step that goes by event time."""
+
+    @property
+    def tables(self) -> tuple[TableSpec, ...]: ...
+
+    @property
+    def output(self) -> pa.Schema: ...
+
+    def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
+        """Process the rows of an epoch, and do what is due when it is firing. Called with no rows too."""
         ...

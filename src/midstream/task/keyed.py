@@ -26,7 +26,7 @@ from midstream.state.precedence import working
 from midstream.state.reader import PartitionSnapshot
 from midstream.state.segment import encode_segment
 from midstream.state.store import Store
-from midstream.state.tables import Groups, KeyedFunction, TableDelta
+from midstream.state.tables import Groups, KeyedFunction, KeyedResult, Snapshot, TableDelta, TimedFunction, Times
 from midstream.task.report import TableWrite, TaskFailure, TaskReport, Told
 from midstream.task.sockets import hurry
 from midstream.task.staging import StageTarget
@@ -45,7 +45,7 @@ class KeyedTask:
     step: str
     epoch: int
     store: Store
-    function: KeyedFunction
+    function: KeyedFunction | TimedFunction
     input: pa.Schema
     keys: tuple[str, ...]
     ranges: tuple[HashRange, ...]
@@ -58,6 +58,8 @@ class KeyedTask:
     """Whether to have all of the partition's state here before the first row is looked at."""
     trial: bool = False
     """Whether a failure is told instead of raised."""
+    times: Times | None = None
+    """Event time, for a function that goes by it."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         hurry()
@@ -70,7 +72,7 @@ class KeyedTask:
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = self._collect(batches)
-        if not rows.num_rows and not self.complete:
+        if not rows.num_rows and not self.works_without_rows:
             self._report_no_rows()
             return
         partition = self._partition(rows)
@@ -82,7 +84,7 @@ class KeyedTask:
             snapshot = PartitionSnapshot(self.store, self.tables, self.ranges[partition])
             if self.fetch_all:
                 snapshot.fetch()
-            result = self.function.run(rows, groups, snapshot)
+            result = self._result(rows, groups, snapshot)
             writes = {name: self._write(name, delta, partition, attempt) for name, delta in result.deltas.items()}
             staged = {
                 target.sink: file
@@ -104,10 +106,22 @@ class KeyedTask:
                 tables=writes,
                 staged=staged,
                 heat=bin_counts(groups),
+                late=_raw_rows(rows.take(result.late)) if result.late is not None else 0,
+                due=result.due,
             )
         )
         if self.emit:
             yield from result.output.to_batches(max_chunksize=OUTPUT_BATCH_ROWS)
+
+    @property
+    def works_without_rows(self) -> bool:
+        return self.complete or (self.times is not None and self.times.firing)
+
+    def _result(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
+        if isinstance(self.function, TimedFunction):
+            assert self.times is not None
+            return self.function.run_at(self.times, rows, groups, snapshot)
+        return self.function.run(rows, groups, snapshot)
 
     def _collect(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
         held = [batch for batch in batches if batch.num_rows]
@@ -119,7 +133,7 @@ class KeyedTask:
 
     def _partition(self, rows: pa.Table) -> int:
         """Which partition of its step this is: told by its rows, for Spark counts partitions of the whole stage, and
-        steps run together share one. A step with complete output has work without rows too, and runs alone."""
+        steps run together share one. One that has work without rows too runs alone."""
         if rows.num_rows:
             return bisect_right(self.ranges, rows.column(HASH_COLUMN)[0].as_py(), key=lambda r: r.start) - 1
         return _spark_partition()

@@ -39,6 +39,10 @@ class TaskReport:
     tables: Mapping[str, TableWrite] = field(default_factory=dict)
     staged: Mapping[str, StagedFile] = field(default_factory=dict)
     heat: BinCounts | None = None
+    late: int = 0
+    """Rows that came after their time was over, and were left out."""
+    due: int | None = None
+    """When the next thing in the state it has seen is due, in event time."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,212 @@
+"""Running an epoch's rows through a version, in one round or two.
+
+In the first round the rows are processed; how far event time has come is known then. If windows are over by it, a
+second round without rows lets them give their results, and what is behind them takes those up in the same epoch. Both
+rounds are committed together.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from midstream.changes.settings import FetchPolicy
+from midstream.engine.dataflow import Dataflow
+from midstream.engine.placer import ANYWHERE, Places
+from midstream.engine.reports import ReportBox, UnclearReportsError
+from midstream.engine.version import Version
+from midstream.engine.windows import sources_above
+from midstream.eventtime.watermarks import Mark, advanced, reached
+from midstream.state.heat import Heat
+from midstream.state.manifest import SourceTime, StepState, with_range_delete
+from midstream.state.store import Store
+from midstream.state.tables import Times
+from midstream.task.report import TaskReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What the tasks of an epoch did, by step, and how far event time has come. Nothing of it is real yet."""
+
+    epoch: int
+    reports: Mapping[str, list[TaskReport]]
+    times: Mapping[str, SourceTime] = field(default_factory=dict)
+    watermarks: Mapping[str, int | None] = field(default_factory=dict)
+    dues: Mapping[str, int | None] = field(default_factory=dict)
+
+    def after(self, before: Mapping[str, StepState]) -> dict[str, StepState]:
+        """The state of the epoch, given that of the one before."""
+        steps = {id_: with_writes(step, self.reports.get(id_, []), self.epoch) for id_, step in before.items()}
+        for id_, watermark in self.watermarks.items():
+            steps[id_] = replace(steps[id_], watermark=watermark, due=self.dues.get(id_))
+        return steps
+
+
+def execute(
+    version: Version,
+    store: Store,
+    box: ReportBox,
+    batch: DataFrame,
+    epoch: int,
+    state: Mapping[str, StepState],
+    times: Mapping[str, SourceTime],
+    places: Places = ANYWHERE,
+) -> Executed:
+    """Run rows through a version, given the state and the times of its sources at the epoch before."""
+    marks = _marks(version)
+    if not marks:
+        return Executed(epoch, _Round(version, store, box, epoch, state, places).run(batch))
+    before = _watermarks(version, state, times)
+    first = _Round(
+        version, store, box, epoch, state, places, {id_: Times(w, w, firing=False) for id_, w in before.items()}
+    )
+    reports = first.run(batch)
+    times = advanced(times, marks, first.latest, time.time())
+    done = Executed(epoch, reports, times, _watermarks(version, state, times), _dues(before, state, reports))
+    over = {id_ for id_, due in done.dues.items() if _is_reached(due, done.watermarks[id_])}
+    if not over or version.trial:
+        return done
+    behind = version.compiled.pipeline.behind(over)
+    second = _Round(
+        version,
+        store,
+        box,
+        epoch,
+        done.after(state),
+        places,
+        {id_: Times(before[id_], now, firing=id_ in behind) for id_, now in done.watermarks.items()},
+        behind,
+    )
+    more = second.run(batch)
+    both = {id_: [*reports.get(id_, []), *more.get(id_, [])] for id_ in {**reports, **more}}
+    # Whoever was firing has looked at all of its state, and tells what is due next.
+    told = {id_: _least(report.due for report in more[id_]) for id_ in done.watermarks if id_ in behind}
+    return replace(done, reports=both, dues={**done.dues, **told})
+
+
+@dataclass
+class _Round:
+    """One run of the dataflow: with the rows of the epoch, or without rows for the steps `only`."""
+
+    version: Version
+    store: Store
+    box: ReportBox
+    epoch: int
+    state: Mapping[str, StepState]
+    places: Places
+    times: Mapping[str, Times] = field(default_factory=dict)
+    only: Set[str] | None = None
+    latest: dict[str, int | None] = field(default_factory=dict)
+    """The latest event time of each source that has one."""
+
+    def run(self, batch: DataFrame) -> dict[str, list[TaskReport]]:
+        version = self.version
+        ran = [id_ for id_ in self.state if self.only is None or id_ in self.only]
+        partitions = {id_: len(self.state[id_].ranges) for id_ in ran}
+        for attempt in range(_TRIES):
+            run = uuid.uuid4().hex
+            flow = Dataflow(
+                compiled=version.compiled,
+                store=self.store,
+                targets=version.targets,
+                run=run,
+                epoch=self.epoch,
+                state=self.state,
+                grouped=version.preaggregation.grouped if self.only is None else {},
+                send=self.box.send,
+                schemas=version.schemas,
+                careful=version.careful,
+                trial=version.trial,
+                places=self.places,
+                fetch_all=version.settings.fetch_policy is FetchPolicy.ALL_AT_ONCE,
+                watched=version.watched if self.only is None else {},
+                times=self.times,
+                only=self.only,
+            )
+            flow.execute(batch)
+            if self.only is None:
+                version.observed = flow.observed
+            self.latest = flow.latest
+            try:
+                return self.box.drain(run, partitions)
+            except UnclearReportsError as unclear:
+                # A keyed step ran twice (lost shuffle files, a self-join) or not to its end (a limit above it).
+                # From now on its output is kept before anybody reads it.
+                version.careful = True
+                if attempt == _TRIES - 1:
+                    raise unclear.reason from unclear
+        raise AssertionError("unreachable")
+
+
+def _marks(version: Version) -> dict[str, Mark]:
+    """The watermarks of the sources that have one."""
+    return {
+        source.id: Mark(source.watermark.delay, source.watermark.idle_after)
+        for source in version.compiled.pipeline.sources
+        if source.watermark is not None
+    }
+
+
+def _watermarks(
+    version: Version, state: Mapping[str, StepState], times: Mapping[str, SourceTime]
+) -> dict[str, int | None]:
+    """By step that goes by event time, how far that has come."""
+    marks = _marks(version)
+    return {
+        id_: reached(
+            state[id_].watermark,
+            [times.get(source, SourceTime()) for source in sources_above(keyed.step) if source in marks],
+        )
+        for id_, keyed in version.compiled.keyed.items()
+        if keyed.is_timed
+    }
+
+
+def _dues(
+    timed: Iterable[str], state: Mapping[str, StepState], reports: Mapping[str, list[TaskReport]]
+) -> dict[str, int | None]:
+    """By step, when the first of what it has in its state is due, after a round that did nothing that was due."""
+    return {id_: _least([state[id_].due, *(report.due for report in reports.get(id_, []))]) for id_ in timed}
+
+
+def _least(times: Iterable[int | None]) -> int | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def _is_reached(due: int | None, watermark: int | None) -> bool:
+    return due is not None and watermark is not None and due <= watermark
+
+
+def with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepState:
+    """A step's tables with the deltas of an epoch, and its heat with the rows of it."""
+    tables = dict(step.tables)
+    for name, table in step.tables.items():
+        writes = [report.tables[name] for report in reports if name in report.tables]
+        table = replace(
+            table,
+            segments=(*table.segments, *(write.segment for write in writes if write.segment)),
+            rows=table.rows + sum(write.added - write.removed for write in writes),
+        )
+        bounds = [write.delete_below for write in writes if write.delete_below is not None]
+        tables[name] = with_range_delete(table, max(bounds), epoch) if bounds else table  # type: ignore[type-var]
+    heat = (step.heat or Heat.none()).after(report.heat for report in reports if report.heat is not None)
+    return replace(step, tables=tables, heat=heat)
+
+
+def written_bytes(reports: Mapping[str, list[TaskReport]]) -> int:
+    """Bytes of state that tasks have written."""
+    return sum(
+        write.segment.bytes
+        for of_step in reports.values()
+        for report in of_step
+        for write in report.tables.values()
+        if write.segment
+    )

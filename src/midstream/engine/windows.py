@@ -1,0 +1,106 @@
+"""Which windows rows belong to, as Catalyst computes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampType
+
+from midstream.errors import GraphError
+from midstream.eventtime.durations import spelled
+from midstream.eventtime.windows import END, START, OfInput, Session, Sliding, Tumbling, Window, Windowing
+from midstream.graph.steps import SourceStep, Step
+from midstream.schemas import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WINDOW = "__midstream_window"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The windows of a step and the column they go by."""
+
+    window: Window
+    time: str
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """Rows with their windows, once for each. Rows without a time belong to none."""
+        if isinstance(self.window, OfInput):
+            return frame.where(F.col(END).isNotNull())
+        time = F.col(quoted(self.time))
+        if isinstance(self.window, Session):
+            # Of each row, the window it would have alone.
+            end = time + F.expr(f"INTERVAL {spelled(self.window.gap)}")
+            return frame.where(time.isNotNull()).withColumns({START: time, END: end})
+        window = F.window(time, *_lengths(self.window))
+        with_window = frame.withColumn(_WINDOW, window).drop(START, END)
+        others = [quoted(name) for name in with_window.columns if name != _WINDOW]
+        return with_window.selectExpr(*others, f"{_WINDOW}.start AS {START}", f"{_WINDOW}.end AS {END}")
+
+    def late(self, frame: DataFrame, lateness: int, watermark: int | None) -> DataFrame:
+        """Rows whose last window was closed by a watermark."""
+        if watermark is None:
+            return frame.where("false")
+        assert not isinstance(self.window, Session)  # the state tells which of its rows are late
+        if isinstance(self.window, OfInput):
+            bound, end = watermark - lateness, F.col(END)
+            return frame.where(end <= _moment(bound, frame.schema[END].dataType))
+        _, slide, offset = _lengths(self.window)
+        # The last window of a row begins with the part of time, one slide long, that the row is in.
+        bound = watermark - lateness - self.window.size + _slide(self.window)
+        parts = frame.withColumn(_WINDOW, F.window(F.col(quoted(self.time)), slide, slide, offset))
+        kind = frame.schema[self.time].dataType
+        return parts.where(F.col(f"{_WINDOW}.end") <= _moment(bound, kind)).drop(_WINDOW)
+
+
+def _moment(microseconds: int, kind: DataType) -> Column:
+    if isinstance(kind, TimestampType):
+        return F.timestamp_micros(F.lit(microseconds))
+    moment = datetime(1970, 1, 1) + timedelta(microseconds=microseconds)
+    return F.expr(f"TIMESTAMP_NTZ '{moment.isoformat(sep=' ')}'")
+
+
+def _slide(window: Tumbling | Sliding) -> int:
+    return window.slide if isinstance(window, Sliding) else window.size
+
+
+def _lengths(window: Tumbling | Sliding) -> tuple[str, str, str]:
+    return spelled(window.size), spelled(_slide(window)), spelled(window.offset)
+
+
+def sources_above(step: Step) -> dict[str, SourceStep]:
+    """The sources a step's rows come from, by id."""
+    if isinstance(step, SourceStep):
+        return {step.id: step}
+    return {id_: source for above in step.inputs for id_, source in sources_above(above).items()}
+
+
+def assignment(step: Step, windowing: Windowing, schema: StructType) -> Assignment:
+    """How a step's rows get their windows; raises when their time is not clear."""
+    marks = [source.watermark for source in sources_above(step).values() if source.watermark is not None]
+    if not marks:
+        raise GraphError.no_watermark(step.id)
+    time = windowing.time
+    if isinstance(windowing.window, OfInput):
+        time = END
+    elif time is None:
+        names = sorted({mark.column for mark in marks})
+        if len(names) > 1:
+            raise GraphError.which_time(step.id, names)
+        time = names[0]
+    check_time(f"Step '{step.id}'", time, schema)
+    return Assignment(windowing.window, time)
+
+
+def check_time(where: str, column: str, schema: StructType) -> None:
+    """Raises when a column cannot be an event time."""
+    if column not in schema.names:
+        raise GraphError.bad_event_time(where, column, f"none of its columns ({', '.join(schema.names)})")
+    kind = schema[column].dataType
+    if not isinstance(kind, TimestampType | TimestampNTZType):
+        raise GraphError.bad_event_time(where, column, f"of type {kind.simpleString()}")

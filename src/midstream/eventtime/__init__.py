@@ -1,0 +1,1 @@
+"""Event time: windows, watermarks and what goes by them. Knows no Spark."""

@@ -1,0 +1,1 @@
+"""NEXMark: the auction events and queries by which streaming engines are compared."""
