@@ -14,6 +14,7 @@ from midstream.aggregates.plan import AggregatePlan, plan_aggregates
 from midstream.aggregates.spec import AggregateSpec
 from midstream.engine.columns import to_spec
 from midstream.engine.failure import step_error
+from midstream.engine.joins import PlannedJoin, plan_join
 from midstream.engine.windows import Assignment, assignment, check_time
 from midstream.errors import GraphError, MidstreamError
 from midstream.eventtime.sessions import SessionAggregate
@@ -22,6 +23,7 @@ from midstream.eventtime.windows import END, START, Session, Windowing
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.steps import (
     AggregateStep,
+    JoinStep,
     KeyedStep,
     LateStep,
     OutputMode,
@@ -59,10 +61,13 @@ class CompiledKeyed:
     parallelism: int
     aggregates: AggregatePlan | None = None
     windows: Assignment | None = None
+    join: PlannedJoin | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The columns its rows are brought together by."""
+        if self.join is not None:
+            return self.join.keys
         if self.windows is None or isinstance(self.windows.window, Session):
             return self.step.keys
         return (*self.step.keys, START, END)
@@ -202,9 +207,14 @@ class _Compiler:
             self._sinks[step.id] = CompiledSink(step, first.frame.schema, first.keys, first.complete)
         elif isinstance(step, KeyedStep):
             self._check_keys(step, first.frame.schema)
-            compiled = self._keyed[step.id] = self._compile_keyed(step, first.frame)
+            if isinstance(step, JoinStep):
+                compiled = self._compile_join(step, first.frame.schema)
+            else:
+                compiled = self._compile_keyed(step, first.frame)
+            self._keyed[step.id] = compiled
             complete = isinstance(step, AggregateStep) and step.output_mode is OutputMode.COMPLETE
-            keys = compiled.result_keys if set(compiled.result_keys) <= set(compiled.output.names) else ()
+            keys = () if isinstance(step, JoinStep) else compiled.result_keys
+            keys = keys if set(keys) <= set(compiled.output.names) else ()
             self._set(step, self._empty(compiled.output), keys, complete)
         else:
             inputs = [self._analysed[source.id].frame for source in step.inputs]
@@ -238,6 +248,11 @@ class _Compiler:
         assert isinstance(step, StatefulStep)
         function = _user_function(step, frame.schema)
         return CompiledKeyed(step, function, to_spark(step.id, "output", step.output), parallelism)
+
+    def _compile_join(self, step: JoinStep, left: StructType) -> CompiledKeyed:
+        plan = plan_join(step, left, self._analysed[step.other.id].frame.schema)
+        parallelism = step.parallelism or self._spark.sparkContext.defaultParallelism
+        return CompiledKeyed(step, plan.function, plan.output, parallelism, join=plan)
 
     def _compile_windowed(
         self,

@@ -199,7 +199,7 @@ class Dataflow:
         step, state = keyed.step, self.state[keyed.step.id]
         fused = [c for c in self.compiled.pipeline.consumers[step.id] if self._is_fused(step, c)]
         emits = bool(self._readers(step)) or self._is_watched(step)
-        rows = self._exchanged(keyed, self._frames[step.input.id], state)
+        rows = self._exchanged(keyed, self._input_of(keyed), state)
         task = KeyedTask(
             run=self.run,
             step=step.id,
@@ -222,10 +222,15 @@ class Dataflow:
             return map_in_arrow(rows, task, keyed.output, reads=task.input.names)
         return map_in_arrow(rows, task, NOTHING)
 
+    def _input_of(self, keyed: CompiledKeyed) -> DataFrame:
+        """The rows of a keyed step, with what its key needs."""
+        frames = [self._frames[above.id] for above in keyed.step.inputs]
+        if keyed.join is not None:
+            return keyed.join.union.apply(*frames)
+        return keyed.windows.apply(frames[0]) if keyed.windows is not None else frames[0]
+
     def _exchanged(self, keyed: CompiledKeyed, frame: DataFrame, state: StepState) -> DataFrame:
         """Rows hashed and brought to the partition that owns their range, aggregated before when that pays."""
-        if keyed.windows is not None:
-            frame = keyed.windows.apply(frame)
         keys = [quoted(key) for key in keyed.keys]
         plan, columns = keyed.aggregates, ["*"]
         if plan is not None and self.grouped.get(keyed.step.id, False):

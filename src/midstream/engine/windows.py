@@ -80,21 +80,28 @@ def sources_above(step: Step) -> dict[str, SourceStep]:
     return {id_: source for above in step.inputs for id_, source in sources_above(above).items()}
 
 
-def assignment(step: Step, windowing: Windowing, schema: StructType) -> Assignment:
-    """How a step's rows get their windows; raises when their time is not clear."""
-    marks = [source.watermark for source in sources_above(step).values() if source.watermark is not None]
-    if not marks:
-        raise GraphError.no_watermark(step.id)
-    time = windowing.time
+def assignment(
+    step: Step, windowing: Windowing, schema: StructType, above: Step | None = None, time: str | None = None
+) -> Assignment:
+    """How the rows that a step gets from one `above` it get their windows; raises when their time is not clear."""
     if isinstance(windowing.window, OfInput):
         time = END
-    elif time is None:
-        names = sorted({mark.column for mark in marks})
-        if len(names) > 1:
-            raise GraphError.which_time(step.id, names)
-        time = names[0]
+        event_time(step, above or step, END)
+    else:
+        time = event_time(step, above or step, time or windowing.time)
     check_time(f"Step '{step.id}'", time, schema)
     return Assignment(windowing.window, time)
+
+
+def event_time(step: Step, above: Step, given: str | None) -> str:
+    """The column of event time of rows that come from a step: the one given, or that of its sources."""
+    marks = [source.watermark for source in sources_above(above).values() if source.watermark is not None]
+    if not marks:
+        raise GraphError.no_watermark(step.id)
+    names = sorted({mark.column for mark in marks})
+    if given is None and len(names) > 1:
+        raise GraphError.which_time(step.id, names)
+    return given or names[0]
 
 
 def check_time(where: str, column: str, schema: StructType) -> None:

@@ -81,6 +81,30 @@ class GraphError(MidstreamError):
         )
 
     @classmethod
+    def bad_join(cls, step: str) -> GraphError:
+        return cls(
+            "BAD_JOIN",
+            f"It is not clear which rows '{step}' joins: both streams would have to be kept for ever.",
+            hint="give it either window=tumbling(…) or sliding(…), or within=(before, after).",
+        )
+
+    @classmethod
+    def same_names(cls, step: str, names: list[str]) -> GraphError:
+        return cls(
+            "SAME_COLUMN_NAMES",
+            f"Both sides of the join '{step}' have {', '.join(names)}.",
+            hint="rename them on one side in a transform step.",
+        )
+
+    @classmethod
+    def other_key_type(cls, step: str, key: str, left: str, right: str) -> GraphError:
+        return cls(
+            "OTHER_KEY_TYPE",
+            f"The join '{step}' is by '{key}', which is {left} on its left side and {right} on its right.",
+            hint="cast it on one side in a transform step.",
+        )
+
+    @classmethod
     def nothing_is_late(cls, id: str, step: str) -> GraphError:
         return cls(
             "NOTHING_IS_LATE",

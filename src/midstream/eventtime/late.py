@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from midstream.state.keys import flatten, group_rows
 from midstream.state.tables import Groups, Mask, Positions
 
 NEVER = -(2**62)
@@ -22,3 +23,13 @@ def without_late(late: Mask, rows: pa.Table, groups: Groups) -> tuple[Positions 
     order = np.arange(len(kept), dtype=np.int64)
     remaining = Groups(groups.hashes[~late], groups.keys.filter(pa.array(~late)), order, starts)
     return groups.order[of_row], rows.take(pa.array(kept)), remaining
+
+
+def without_rows(late: Mask, rows: pa.Table, groups: Groups) -> tuple[Positions | None, pa.Table, Groups]:
+    """The positions of late rows, and the other rows with their groups."""
+    if not late.any():
+        return None, rows, groups
+    hashes = np.empty(rows.num_rows, np.int64)
+    hashes[groups.order] = np.repeat(groups.hashes, groups.sizes)
+    remaining = flatten(rows.filter(pa.array(~late)))
+    return np.flatnonzero(late), remaining, group_rows(hashes[~late], remaining.select(groups.keys.column_names))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.aggregates.function import AggregateFunction
-from midstream.eventtime.late import NEVER
+from midstream.eventtime.late import NEVER, without_rows
 from midstream.eventtime.windows import END, START
 from midstream.state.keys import flatten, group_rows
 from midstream.state.ranges import to_orderable
@@ -57,9 +57,8 @@ class SessionAggregate:
         return self.aggregate.output
 
     def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
-        late = self._late(NEVER if times.before is None else times.before, rows, groups, snapshot)
-        if late is not None:
-            rows, groups = _without(late, rows, groups, self.keys)
+        before = NEVER if times.before is None else times.before
+        late, rows, groups = without_rows(self._late(before, rows, groups, snapshot), rows, groups)
         owners = np.repeat(np.arange(len(groups)), groups.sizes)
         new = TableDelta(
             groups.hashes[owners],
@@ -76,11 +75,12 @@ class SessionAggregate:
         deltas = {ROWS: delta} if len(delta.hashes) else {}
         return KeyedResult(output, deltas, late, None if due is None else due + self.lateness)
 
-    def _late(self, before: int, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> Positions | None:
-        """Rows of sessions that were over before. A row as old as that is in time if it belongs to a longer session."""
+    def _late(self, before: int, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> Mask:
+        """Which rows are of sessions that were over before. One as old as that is in time if its session is longer."""
+        late = np.zeros(rows.num_rows, np.bool_)
         alone = _instants(rows, END)[groups.order] + self.lateness <= before
         if not alone.any():
-            return None
+            return late
         owners = np.repeat(np.arange(len(groups)), groups.sizes)
         asked = np.unique(owners[alone])
         found = snapshot.lookup_rows(ROWS, groups.hashes[asked], groups.keys.take(pa.array(asked)))
@@ -90,8 +90,9 @@ class SessionAggregate:
         time = np.concatenate([_instants(found.values, START), _instants(rows, START)[mine]])
         sessions = _Sessions.of(owner, time, self.gap)
         over = sessions.of_row(sessions.ends + self.lateness <= before)
-        late = sessions.order[over] - len(found.owner)
-        return np.sort(mine[late[late >= 0]])
+        among_new = sessions.order[over] - len(found.owner)
+        late[mine[among_new[among_new >= 0]]] = True
+        return late
 
     def _fire(self, bound: int, new: TableDelta, snapshot: Snapshot) -> tuple[pa.Table, TableDelta, int | None]:
         """The results of sessions that are over, the rows that stay, and the end of the next session."""
@@ -231,12 +232,3 @@ class Nothing:
 
 def _instants(rows: pa.Table, column: str) -> Instants:
     return np.asarray(to_orderable(rows.column(column)), np.int64)
-
-
-def _without(late: Positions, rows: pa.Table, groups: Groups, keys: pa.Schema) -> tuple[pa.Table, Groups]:
-    hashes = np.empty(rows.num_rows, np.int64)
-    hashes[groups.order] = np.repeat(groups.hashes, groups.sizes)
-    kept = np.ones(rows.num_rows, np.bool_)
-    kept[late] = False
-    rows = flatten(rows.filter(pa.array(kept)))
-    return rows, group_rows(hashes[kept], rows.select(keys.names))

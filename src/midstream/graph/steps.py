@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from midstream.errors import GraphError
+from midstream.eventtime.sides import How
 from midstream.eventtime.windows import Windowing
 from midstream.state.compaction import CompactionPolicy
 from midstream.state.hashspace import HashRange
@@ -164,6 +165,25 @@ class StatefulStep(KeyedStep):
     output: Schema
     named: bool
     per_key: bool = False
+
+
+@dataclass(frozen=True)
+class JoinStep(KeyedStep):
+    """Two streams by key: within windows, or within a stretch of time of each other."""
+
+    other: Step
+    how: How
+    windowing: Windowing | None = None
+    within: tuple[int, int] | None = None
+    times: tuple[str | None, str | None] = (None, None)
+    """The columns of the event time of both sides."""
+
+    @property
+    def inputs(self) -> tuple[Step, ...]:
+        return (self.input, self.other)
+
+    def reading(self, *inputs: Step) -> Self:
+        return replace(self, input=inputs[0], other=inputs[-1])
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from midstream.errors import GraphError
 from midstream.eventtime.durations import Duration, microseconds
+from midstream.eventtime.sides import How
 from midstream.eventtime.windows import END, START, Emit, Session, Window, Windowing
 from midstream.graph.pipeline import Pipeline, join
 from midstream.graph.steps import (
     AggregateStep,
+    JoinStep,
     LateStep,
     OutputMode,
     SinkStep,
@@ -97,6 +99,44 @@ class Stream:
     def window(self, window: Window, *, time: str | None = None, lateness: Duration = "0 seconds") -> WindowedStream:
         """Rows by window of their event time, all keys together; `key_by(…).window(…)` is by key."""
         return KeyedStream(self.step, ()).window(window, time=time, lateness=lateness)
+
+    def join(
+        self,
+        id: str,
+        other: Stream,
+        on: str | Sequence[str],
+        *,
+        how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner",
+        window: Window | None = None,
+        within: tuple[Duration, Duration] | None = None,
+        times: tuple[str | None, str | None] = (None, None),
+        lateness: Duration = "0 seconds",
+        parallelism: int | None = None,
+        compaction: CompactionPolicy | None = None,
+    ) -> Stream:
+        """Rows of this stream with those of another that have the same key; a null equals nothing.
+
+        With a `window`, rows of one window are joined when it is over. `within=("5 minutes", "1 hour")` joins a row
+        with those of the other stream from five minutes before it to one hour after it: pairs as they come, rows
+        without partner when none can come any more. `times` names the columns of event time, if not those of the
+        sources. The result has the keys, `window_start` and `window_end` if there are windows, then the other columns of both.
+        """
+        keys = (on,) if isinstance(on, str) else tuple(on)
+        if not keys or not all(isinstance(key, str) for key in keys):
+            raise GraphError.bad_keys(on)
+        if (window is None) == (within is None) or isinstance(window, Session):
+            raise GraphError.bad_join(id)
+        windowing = None
+        if window is not None:
+            windowing = Windowing(window, None, microseconds("the allowed lateness", lateness, least=0))
+        reach = None
+        if within is not None:
+            before, after = (microseconds("the time between joined rows", length, least=0) for length in within)
+            reach = (-before, after)
+        compaction = compaction or CompactionPolicy()
+        partitions = _parallelism(id, parallelism)
+        step = JoinStep(id, self.step, keys, partitions, compaction, other.step, How(how), windowing, reach, times)
+        return Stream(step)
 
     def late(self, id: str) -> Stream:
         """The rows that came too late for this step with windows, as it was given them. Those of sessions are only

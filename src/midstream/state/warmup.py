@@ -34,10 +34,10 @@ PIECE_BYTES = 16 * 2**20
 """About how much is fetched with one request. A server that keeps objects in pieces of its own reads each of them as a
 whole, so that small requests cost it twice and more."""
 
-AT_ONCE = 2
+AT_ONCE = 3
 """How many requests are under way at most: while one is written down, the next comes."""
 
-_GIVE_WAY_SECONDS = 0.15
+_GIVE_WAY_SECONDS = 0.05
 """How long a request waits for tasks of the stream at most."""
 
 _FOLLOW_SECONDS = 0.5

@@ -18,7 +18,7 @@ from midstream.errors import StoreError
 from midstream.state.cache import process_cache
 from midstream.state.warmup import Warmth, WarmupJob, follow, warm_up
 
-NICENESS = 10
+NICENESS = 5
 
 _started: list[subprocess.Popen[bytes]] = []
 
