@@ -29,7 +29,7 @@ demo: setup ## run the demo pipeline; ARGS=--once ends by itself with a verified
 	$(RUN) $(BIN)/midstream demo $(ARGS)
 
 test: lint ## lint, check types and run the tests; ARGS go to pytest
-	$(RUN) $(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	$(RUN) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: setup ## run the long suite; ARGS go to pytest
 	$(RUN) $(BIN)/pytest -m long --timeout 3600 $(ARGS)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,25 @@ settings.register_profile("midstream", deadline=None)
 settings.load_profile("midstream")
 
 pytest_plugins = ["tests.servers"]
+
+LONGEST_FIRST = (
+    "cluster/test_chaos.py",
+    "recovery/test_tasks.py",
+    "recovery/test_kill.py",
+    "engine/test_keys.py",
+    "cluster/test_relocation.py",
+    "modify/test_random.py",
+    "test_docs.py",
+    "eventtime/test_joins.py",
+    "test_cli.py",
+)
+"""Files that take the longest. Two processes share the files: who gets one of these last works on alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    ranks = {here / name: rank for rank, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,8 @@ BALANCES = pa.schema([("region", pa.string()), ("entries", pa.int64()), ("balanc
 
 SOURCES = ("orders", "refunds")
 SINKS = ("changed", "latest", "history", "calls", "sizes")
+WINDOW, DELAY = 100, 30
+"""Seconds of the windows, and by how many their sources may be out of order; `seq` is the time."""
 _FIRST_FILE_AT = 1_700_000_000
 
 Row = tuple[Any, ...]
@@ -113,7 +115,10 @@ class Shop:
         sizes = parity.key_by("bucket").aggregate(
             "buckets", n=F.count("*"), lowest=F.min("balance"), compaction=compaction
         )
+        windows = money.key_by("region").window(ms.tumbling(f"{WINDOW} seconds"))
+        windowed = windows.aggregate("windows", n=F.count("*"), spent=F.sum("amount"), compaction=compaction)
         return ms.pipeline(
+            windowed.sink("closed", ms.sinks.parquet(self.root / "closed")),
             totals.sink("changed", ms.sinks.parquet(self.root / "changed")),
             totals.sink("latest", ms.sinks.postgres(self.dsn, f"{self.schema}.latest", mode="upsert")),
             running.sink("history", ms.sinks.delta(str(self.root / "history"))),
@@ -132,9 +137,10 @@ class Shop:
         directory = str(self.root / id)
 
         def load(spark: SparkSession) -> DataFrame:
-            return spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).json(directory)
+            files = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).json(directory)
+            return files.selectExpr("*", "timestamp_seconds(seq) AS at")
 
-        return ms.source(id, load)
+        return ms.source(id, load, event_time="at", delay=f"{DELAY} seconds")
 
     def check(self) -> None:
         """Compare state and every sink with the oracle: nothing lost, nothing twice."""
@@ -142,6 +148,7 @@ class Shop:
         assert self._state("totals") == oracle.totals
         assert self._state("running") == oracle.balances
         assert self._state("buckets") == oracle.buckets
+        assert self._closed() == oracle.closed
         assert self._changed() == oracle.changed
         assert self._table("latest", "customer, n, spent, most") == Counter(oracle.latest)
         assert self._history() == Counter(oracle.all_running)
@@ -179,6 +186,16 @@ class Shop:
             rows = [tuple(row.values()) for row in pq.read_table(folder, partitioning=None).to_pylist()]
             epoch = found[int(folder.name.removeprefix("epoch="))] = {row[0]: row[1:] for row in rows}
             assert len(epoch) == len(rows), f"a key is in {folder} twice"
+        return found
+
+    def _closed(self) -> dict[int, dict[tuple[Any, int], Row]]:
+        found: dict[int, dict[tuple[Any, int], Row]] = {}
+        for folder in (self.root / "closed").glob("epoch=*"):
+            rows = pq.read_table(folder, partitioning=None).to_pylist()
+            epoch = found[int(folder.name.removeprefix("epoch="))] = {
+                (row["region"], int(row["window_start"].timestamp())): (row["n"], row["spent"]) for row in rows
+            }
+            assert len(epoch) == len(rows), f"a window is in {folder} twice"
         return found
 
     def _history(self) -> Counter[Row]:
@@ -222,12 +239,16 @@ class Oracle:
     changed: dict[int, dict[Any, Row]] = field(default_factory=dict)
     running: dict[int, list[Row]] = field(default_factory=dict)
     sizes: list[Row] = field(default_factory=list)
+    closed: dict[int, dict[tuple[Any, int], Row]] = field(default_factory=dict)
+    _open: dict[tuple[Any, int], Row] = field(default_factory=dict)
+    _read: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for epoch, files in enumerate(self.planned):
             self._add(
                 epoch, sorted(row for source in SOURCES for file in files[source] for row in rows_of(source, file))
             )
+            self._close(epoch, files)
 
     def _add(self, epoch: int, rows: list[Row]) -> None:
         changed: set[Any] = set()
@@ -243,9 +264,22 @@ class Oracle:
             count, lowest = self.buckets.get(seq % 7, (0, balance + amount))
             self.buckets[seq % 7] = count + 1, min(lowest, balance + amount)
             touched.add(seq % 7)
+            window = region, seq // WINDOW * WINDOW
+            n, spent = self._open.get(window, (0, 0))
+            self._open[window] = n + 1, spent + amount
         if changed:
             self.changed[epoch] = {customer: self.totals[customer] for customer in changed}
         self.sizes += [(bucket, *self.buckets[bucket]) for bucket in touched]
+
+    def _close(self, epoch: int, files: dict[str, range]) -> None:
+        """Windows that are over: the latest row of each source less the delay has reached their end."""
+        for source in SOURCES:
+            for file in files[source]:
+                self._read[source] = max(row[0] for row in rows_of(source, file))
+        watermark = min(self._read.values()) - DELAY if len(self._read) == len(SOURCES) else None
+        over = {key for key in self._open if watermark is not None and key[1] + WINDOW <= watermark}
+        if over:
+            self.closed[epoch] = {key: self._open.pop(key) for key in over}
 
     @property
     def latest(self) -> list[Row]:

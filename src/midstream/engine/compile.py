@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from midstream.aggregates.plan import AggregatePlan, plan_aggregates
@@ -15,7 +16,7 @@ from midstream.aggregates.spec import AggregateSpec
 from midstream.engine.columns import to_spec
 from midstream.engine.failure import step_error
 from midstream.engine.joins import PlannedJoin, plan_join
-from midstream.engine.windows import Assignment, assignment, check_time
+from midstream.engine.windows import Assignment, assignment, check_time, event_time
 from midstream.errors import GraphError, MidstreamError
 from midstream.eventtime.sessions import SessionAggregate
 from midstream.eventtime.windowed import WindowedAggregate
@@ -23,6 +24,7 @@ from midstream.eventtime.windows import END, START, Session, Windowing
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.steps import (
     AggregateStep,
+    DedupStep,
     JoinStep,
     KeyedStep,
     LateStep,
@@ -32,9 +34,12 @@ from midstream.graph.steps import (
     SqlStep,
     StatefulStep,
     Step,
+    TopStep,
     TransformStep,
     UnionStep,
 )
+from midstream.operators.dedup import Dedup
+from midstream.operators.top import RANK, Top
 from midstream.schemas import is_keyable, quoted, to_arrow, to_spark
 from midstream.state.tables import KeyedFunction, TableSpec, TimedFunction
 from midstream.task.userfn import PerKey, UserFunction
@@ -62,6 +67,8 @@ class CompiledKeyed:
     aggregates: AggregatePlan | None = None
     windows: Assignment | None = None
     join: PlannedJoin | None = None
+    required: str | None = None
+    """A column without which a row is left out."""
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -74,7 +81,11 @@ class CompiledKeyed:
 
     @property
     def result_keys(self) -> tuple[str, ...]:
-        """The columns of which it gives one row for each combination."""
+        """The columns of which it gives one row for each combination; none when it gives several."""
+        if isinstance(self.step, JoinStep):
+            return ()
+        if isinstance(self.step, TopStep) and self.step.ranked:
+            return (*self.step.keys, RANK)
         return (*self.step.keys, START, END) if self.windows is not None else self.step.keys
 
     @property
@@ -213,8 +224,7 @@ class _Compiler:
                 compiled = self._compile_keyed(step, first.frame)
             self._keyed[step.id] = compiled
             complete = isinstance(step, AggregateStep) and step.output_mode is OutputMode.COMPLETE
-            keys = () if isinstance(step, JoinStep) else compiled.result_keys
-            keys = keys if set(keys) <= set(compiled.output.names) else ()
+            keys = compiled.result_keys if set(compiled.result_keys) <= set(compiled.output.names) else ()
             self._set(step, self._empty(compiled.output), keys, complete)
         else:
             inputs = [self._analysed[source.id].frame for source in step.inputs]
@@ -245,6 +255,10 @@ class _Compiler:
             complete = step.output_mode is OutputMode.COMPLETE
             plan = plan_aggregates(frame, step.keys, specs, complete)
             return CompiledKeyed(step, plan.function, plan.output_schema, parallelism, plan)
+        if isinstance(step, TopStep | DedupStep):
+            built = _top(step, frame.schema) if isinstance(step, TopStep) else _dedup(step, frame.schema)
+            required = built.time if isinstance(built, Dedup) else None
+            return CompiledKeyed(step, built, from_arrow_schema(built.output), parallelism, required=required)
         assert isinstance(step, StatefulStep)
         function = _user_function(step, frame.schema)
         return CompiledKeyed(step, function, to_spark(step.id, "output", step.output), parallelism)
@@ -279,6 +293,28 @@ class _Compiler:
 
 def _keeps(before: StructType, after: StructType, keys: tuple[str, ...]) -> bool:
     return all(key in after.names and after[key].dataType == before[key].dataType for key in keys)
+
+
+def _split(schema: StructType, keys: tuple[str, ...]) -> tuple[pa.Schema, pa.Schema]:
+    """The columns of the key, and the others."""
+    of_key = StructType([schema[key] for key in keys])
+    return to_arrow(of_key), to_arrow(StructType([field for field in schema if field.name not in keys]))
+
+
+def _top(step: TopStep, schema: StructType) -> Top:
+    keys, values = _split(schema, step.keys)
+    for column, _ in step.order:
+        if column not in values.names:
+            raise GraphError.unknown_key(step.id, column, values.names)
+    if RANK in schema.names and step.ranked:
+        raise GraphError.name_clash(step.id, [RANK])
+    return Top(keys, values, step.n, step.order, step.ranked)
+
+
+def _dedup(step: DedupStep, schema: StructType) -> Dedup:
+    time = event_time(step, step, step.time)
+    check_time(f"Step '{step.id}'", time, schema)
+    return Dedup(_split(schema, step.keys)[0], to_arrow(schema), time)
 
 
 def _user_function(step: StatefulStep, schema: StructType) -> UserFunction:

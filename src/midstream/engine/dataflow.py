@@ -227,6 +227,8 @@ class Dataflow:
         frames = [self._frames[above.id] for above in keyed.step.inputs]
         if keyed.join is not None:
             return keyed.join.union.apply(*frames)
+        if keyed.required is not None:
+            return frames[0].where(F.col(quoted(keyed.required)).isNotNull())
         return keyed.windows.apply(frames[0]) if keyed.windows is not None else frames[0]
 
     def _exchanged(self, keyed: CompiledKeyed, frame: DataFrame, state: StepState) -> DataFrame:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from midstream.engine.windows import Assignment, assignment, check_time, event_time
 from midstream.errors import GraphError
-from midstream.eventtime.joins import IntervalJoin, Shape, WindowJoin
+from midstream.eventtime.joins import IntervalJoin, PlainJoin, Shape, WindowJoin
 from midstream.eventtime.sides import LEFT, RIGHT, SIDE, How, Side, carried
 from midstream.eventtime.windows import END, START
 from midstream.graph.steps import JoinStep
@@ -29,10 +29,17 @@ class Union:
     left: StructType
     right: StructType
     windows: tuple[Assignment, Assignment] | None
+    times: tuple[str, str] | None
+    """The columns of event time, without which a row is never joined."""
 
     def apply(self, left: DataFrame, right: DataFrame) -> DataFrame:
         if self.windows is not None:
             left, right = self.windows[0].apply(left), self.windows[1].apply(right)
+        if self.times is not None:
+            left, right = (
+                side.where(F.col(quoted(time)).isNotNull())
+                for side, time in zip((left, right), self.times, strict=True)
+            )
         return self._side(left, LEFT).unionByName(self._side(right, RIGHT))
 
     def _side(self, frame: DataFrame, side: str) -> DataFrame:
@@ -46,7 +53,7 @@ class Union:
 
 @dataclass(frozen=True)
 class PlannedJoin:
-    function: WindowJoin | IntervalJoin
+    function: WindowJoin | IntervalJoin | PlainJoin
     union: Union
     keys: tuple[str, ...]
     output: StructType
@@ -84,12 +91,15 @@ def plan_join(step: JoinStep, left: StructType, right: StructType) -> PlannedJoi
         output = output.add(field.name, field.dataType, True)
     shape = Shape(to_arrow(output), step.how)
     values = [_nullable(to_arrow(side)) for side in sides]
-    function: WindowJoin | IntervalJoin
+    function: WindowJoin | IntervalJoin | PlainJoin
+    interval = None
     if step.windowing is not None:
         both = [Side(name, key_schema, schema, END) for name, schema in zip((LEFT, RIGHT), values, strict=True)]
         function = WindowJoin(both[0], both[1], shape, step.windowing.lateness)
+    elif step.within is None:
+        both = [Side(name, key_schema, schema) for name, schema in zip((LEFT, RIGHT), values, strict=True)]
+        function = PlainJoin(both[0], both[1], shape)
     else:
-        assert step.within is not None
         times = [event_time(step, above, given) for above, given in zip(step.inputs, step.times, strict=True)]
         for time, side in zip(times, sides, strict=True):
             check_time(f"Step '{step.id}'", time, side)
@@ -98,7 +108,8 @@ def plan_join(step: JoinStep, left: StructType, right: StructType) -> PlannedJoi
             for name, schema, time in zip((LEFT, RIGHT), values, times, strict=True)
         ]
         function = IntervalJoin(both[0], both[1], shape, *step.within)
-    return PlannedJoin(function, Union(keys, sides[0], sides[1], windows), keys, output)
+        interval = (times[0], times[1])
+    return PlannedJoin(function, Union(keys, sides[0], sides[1], windows, interval), keys, output)
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:

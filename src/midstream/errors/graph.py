@@ -81,11 +81,20 @@ class GraphError(MidstreamError):
         )
 
     @classmethod
+    def bad_top(cls, step: str, n: object, by: object) -> GraphError:
+        return cls(
+            "BAD_TOP",
+            f"'{step}' is to give the first {n} rows by {by!r}.",
+            hint="give a number from 1 on, and names of columns.",
+        )
+
+    @classmethod
     def bad_join(cls, step: str) -> GraphError:
         return cls(
             "BAD_JOIN",
-            f"It is not clear which rows '{step}' joins: both streams would have to be kept for ever.",
-            hint="give it either window=tumbling(…) or sliding(…), or within=(before, after).",
+            f"It is not clear which rows '{step}' joins, or for how long they are kept for it.",
+            hint="give it one of window=tumbling(…) or sliding(…), within=(before, after), and for an inner join that"
+            " keeps both streams for good keep_all=True.",
         )
 
     @classmethod

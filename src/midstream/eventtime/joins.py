@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,10 @@ class Rows:
         owner = np.concatenate([old.owner, new.owner])
         mask = np.concatenate([old.new, new.new])
         return cls(owner, flatten(values) if values is not None else new.values, mask)
+
+
+Fresh: TypeAlias = Mapping[str, tuple[Positions, pa.Table]]
+"""New rows by side, each with the number of its key."""
 
 
 @dataclass(frozen=True)
@@ -186,19 +191,10 @@ class IntervalJoin:
         held = self._held(side)
         return held + max(held // 4, 1_000_000)
 
-    def _pairs(self, fresh: Mapping[str, tuple[Positions, pa.Table]], groups: Groups, snapshot: Snapshot) -> pa.Table:
-        sides = {}
-        for side, other in ((self.left, self.right), (self.right, self.left)):
-            asked = np.unique(fresh[other.name][0])
-            found = snapshot.lookup_rows(side.name, groups.hashes[asked], groups.keys.take(pa.array(asked)))
-            old = Rows(asked[found.owner], found.values, np.zeros(len(found.owner), np.bool_))
-            new = Rows(*fresh[side.name], np.ones(len(fresh[side.name][0]), np.bool_))
-            sides[side.name] = Rows.together(old, new)
-        left, right = sides[LEFT], sides[RIGHT]
-        lefts, rights = self._in_reach(_matches(groups.keys, left, right), left, right)
-        kept = left.new[lefts] | right.new[rights]
-        pair = lefts[kept], rights[kept]
-        return self.shape.of_pairs(groups.keys, left, right, pair)
+    def _pairs(self, fresh: Fresh, groups: Groups, snapshot: Snapshot) -> pa.Table:
+        left, right = _both(self.left, self.right, fresh, groups, snapshot)
+        lefts, rights = self._in_reach(_new_matches(groups.keys, left, right), left, right)
+        return self.shape.of_pairs(groups.keys, left, right, (lefts, rights))
 
     def _in_reach(self, pair: tuple[Positions, Positions], left: Rows, right: Rows) -> tuple[Positions, Positions]:
         lefts, rights = pair
@@ -245,6 +241,48 @@ class IntervalJoin:
                 single = np.flatnonzero(leaves & ~has_partner)
                 pieces.append(self.shape.of_one(groups.keys, left, right, side.name, single))
         return pa.concat_tables(pieces)
+
+
+@dataclass(frozen=True)
+class PlainJoin:
+    """Pairs of rows with one key, whenever they come: both sides are kept for good."""
+
+    left: Side
+    right: Side
+    shape: Shape
+
+    @property
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (self.left.table, self.right.table)
+
+    @property
+    def output(self) -> pa.Schema:
+        return self.shape.output
+
+    def run(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
+        fresh = {side.name: side.rows_of(rows, groups) for side in (self.left, self.right)}
+        left, right = _both(self.left, self.right, fresh, groups, snapshot)
+        output = self.shape.of_pairs(groups.keys, left, right, _new_matches(groups.keys, left, right))
+        return KeyedResult(output, _written({name: _appended(groups, *found) for name, found in fresh.items()}))
+
+
+def _both(left: Side, right: Side, fresh: Fresh, groups: Groups, snapshot: Snapshot) -> tuple[Rows, Rows]:
+    """The rows of both sides that can be part of a new pair: new ones, and old ones whose key has new partners."""
+    sides = []
+    for side, other in ((left, right), (right, left)):
+        asked = np.unique(fresh[other.name][0])
+        found = snapshot.lookup_rows(side.name, groups.hashes[asked], groups.keys.take(pa.array(asked)))
+        old = Rows(asked[found.owner], found.values, np.zeros(len(found.owner), np.bool_))
+        new = Rows(*fresh[side.name], np.ones(len(fresh[side.name][0]), np.bool_))
+        sides.append(Rows.together(old, new))
+    return sides[0], sides[1]
+
+
+def _new_matches(keys: pa.Table, left: Rows, right: Rows) -> tuple[Positions, Positions]:
+    """Pairs of which one row at least is new."""
+    lefts, rights = _matches(keys, left, right)
+    kept = left.new[lefts] | right.new[rights]
+    return lefts[kept], rights[kept]
 
 
 def _regrouped(left: Side, right: Side, held: Mapping[str, tuple[Hashes, pa.Table]]) -> tuple[Groups, Rows, Rows]:

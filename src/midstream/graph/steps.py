@@ -187,6 +187,22 @@ class JoinStep(KeyedStep):
 
 
 @dataclass(frozen=True)
+class TopStep(KeyedStep):
+    """The first rows of each key by an order; `ranked` when they are told apart by their rank."""
+
+    n: int
+    order: tuple[tuple[str, str], ...]
+    ranked: bool
+
+
+@dataclass(frozen=True)
+class DedupStep(KeyedStep):
+    """Of each key only the first row, for as long as its repetitions may come."""
+
+    time: str | None = None
+
+
+@dataclass(frozen=True)
 class SinkStep(Step):
     input: Step
     sink: Sink = field(repr=False)

@@ -13,6 +13,7 @@ from midstream.eventtime.windows import END, START, Emit, Session, Window, Windo
 from midstream.graph.pipeline import Pipeline, join
 from midstream.graph.steps import (
     AggregateStep,
+    DedupStep,
     JoinStep,
     LateStep,
     OutputMode,
@@ -22,6 +23,7 @@ from midstream.graph.steps import (
     StatefulStep,
     StateTable,
     Step,
+    TopStep,
     TransformStep,
     UnionStep,
     Watermark,
@@ -111,6 +113,7 @@ class Stream:
         within: tuple[Duration, Duration] | None = None,
         times: tuple[str | None, str | None] = (None, None),
         lateness: Duration = "0 seconds",
+        keep_all: bool = False,
         parallelism: int | None = None,
         compaction: CompactionPolicy | None = None,
     ) -> Stream:
@@ -118,13 +121,15 @@ class Stream:
 
         With a `window`, rows of one window are joined when it is over. `within=("5 minutes", "1 hour")` joins a row
         with those of the other stream from five minutes before it to one hour after it: pairs as they come, rows
-        without partner when none can come any more. `times` names the columns of event time, if not those of the
-        sources. The result has the keys, `window_start` and `window_end` if there are windows, then the other columns of both.
+        without partner when none can come any more. With `keep_all` rows are joined whenever they come, and both
+        streams are kept for good. `times` names the columns of event time, if not those of the sources. The result has
+        the keys, `window_start` and `window_end` if there are windows, and the other columns of both.
         """
         keys = (on,) if isinstance(on, str) else tuple(on)
         if not keys or not all(isinstance(key, str) for key in keys):
             raise GraphError.bad_keys(on)
-        if (window is None) == (within is None) or isinstance(window, Session):
+        ways = [window is not None, within is not None, keep_all]
+        if sum(ways) != 1 or isinstance(window, Session) or (keep_all and how != "inner"):
             raise GraphError.bad_join(id)
         windowing = None
         if window is not None:
@@ -170,6 +175,64 @@ class KeyedStream:
         """Aggregates by key, kept up to date: Spark's functions (`F.sum("x")`), SQL text, or `midstream.fold(…)`."""
         mode = OutputMode(output_mode)
         return _aggregate(id, self.step, self.keys, parallelism, compaction, aggregates, mode, None)
+
+    def top(
+        self,
+        id: str,
+        n: int,
+        by: str | Sequence[str],
+        *,
+        descending: bool = True,
+        parallelism: int | None = None,
+        compaction: CompactionPolicy | None = None,
+    ) -> Stream:
+        """The first `n` rows of each key by some columns, the greatest first unless told otherwise, nulls last.
+
+        An epoch gives all of them for every key for which they have changed, with a column `rank` from 1 on. Of rows
+        that are equal in those columns, the one that came first is first.
+        """
+        return self._top(id, n, by, descending, True, parallelism, compaction)
+
+    def latest(
+        self,
+        id: str,
+        by: str | Sequence[str],
+        *,
+        parallelism: int | None = None,
+        compaction: CompactionPolicy | None = None,
+    ) -> Stream:
+        """The latest row of each key: the one that is greatest in some columns, such as a time."""
+        return self._top(id, 1, by, True, False, parallelism, compaction)
+
+    def _top(
+        self,
+        id: str,
+        n: int,
+        by: str | Sequence[str],
+        descending: bool,
+        ranked: bool,
+        parallelism: int | None,
+        compaction: CompactionPolicy | None,
+    ) -> Stream:
+        columns = (by,) if isinstance(by, str) else tuple(by)
+        if n < 1 or not columns or not all(isinstance(column, str) for column in columns):
+            raise GraphError.bad_top(id, n, by)
+        order = tuple((column, "descending" if descending else "ascending") for column in columns)
+        partitions = _parallelism(id, parallelism)
+        return Stream(TopStep(id, self.step, self.keys, partitions, compaction or CompactionPolicy(), n, order, ranked))
+
+    def dedup(
+        self,
+        id: str,
+        *,
+        time: str | None = None,
+        parallelism: int | None = None,
+        compaction: CompactionPolicy | None = None,
+    ) -> Stream:
+        """Of each key only the first row: repetitions are left out for as long as the delay of the watermark lets them
+        come. Of several that come in one epoch the earliest by `time` is given."""
+        partitions = _parallelism(id, parallelism)
+        return Stream(DedupStep(id, self.step, self.keys, partitions, compaction or CompactionPolicy(), time))
 
     def window(self, window: Window, *, time: str | None = None, lateness: Duration = "0 seconds") -> WindowedStream:
         """Rows by key and window of their event time.

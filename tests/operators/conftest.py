@@ -1,0 +1,3 @@
+from tests.engine.conftest import inbox, set_conf
+
+__all__ = ["inbox", "set_conf"]
