@@ -104,3 +104,20 @@ def test_the_page_on_changing_a_pipeline_runs(spark: SparkSession, tmp_path: Pat
     assert any("2 → 4 partitions" in line for line in told)
     report = names["report"]
     assert report.outputs["out"].only_old > 0, report
+
+
+def test_the_page_on_event_time_runs(spark: SparkSession, tmp_path: Path) -> None:
+    first, joins, changes = examples("docs/eventtime.md", tmp_path)
+    for number, second in enumerate((0, 50, 75)):
+        view = {"page": "a", "visitor": "v", "at": f"2026-01-01T00:{second // 60:02d}:{second % 60:02d}Z"}
+        (tmp_path / "in" / f"{number}.json").write_text(json.dumps(view))
+    told: list[object] = []
+    names: dict[str, Any] = {"print": told.append}
+    exec(first, names)
+    (closed,) = spark.read.parquet(f"{tmp_path}/out").collect()
+    assert (closed.page, closed.n) == ("a", 2)
+    exec(joins, names)
+    assert told == ["joined"]
+    with orders_coming_in(tmp_path):  # rows without a time are rows, too
+        exec(changes, names)
+    names["run"].stop()

@@ -197,6 +197,20 @@ def test_an_sql_step_leaves_a_view_named_input_alone(spark: SparkSession, tmp_pa
         spark.catalog.dropTempView("input")
 
 
+def test_sql_over_several_streams(spark: SparkSession, tmp_path: Path, events: Inbox) -> None:
+    spark.range(7).createOrReplaceTempView("totals")
+    sink, source = ms.sinks.memory(), events.source()
+    totals = source.key_by("k").aggregate("sum", total=F.sum("v"))
+    joined = source.sql("share", "SELECT k, v, total FROM input JOIN totals USING (k)", totals=totals)
+    run_available(joined.sink("out", sink), spark, tmp_path / "chk")
+    assert sorted(tuple(row.values()) for row in sink.epochs[0].to_pylist()) == [("a", 1, 4), ("a", 3, 4), ("b", 2, 2)]
+    assert [tuple(row.values()) for row in sink.epochs[2].to_pylist()] == [("a", 7, 11)]
+    assert spark.table("totals").count() == 7, "the user's own view is left alone"
+    spark.catalog.dropTempView("totals")
+    with pytest.raises(GraphError, match="input"):
+        source.sql("twice", "SELECT * FROM input", input=totals)
+
+
 def test_joins_with_views_and_static_frames(spark: SparkSession, tmp_path: Path, events: Inbox) -> None:
     names = spark.createDataFrame([("a", "Ada"), ("b", "Bob")], "k string, name string")
     names.createOrReplaceTempView("names")

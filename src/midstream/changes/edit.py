@@ -88,6 +88,8 @@ def _replace(draft: Draft, change: Replace) -> None:
         new = replace(new, parallelism=old.parallelism, ranges=old.ranges, compaction=old.compaction)
     if isinstance(new, AggregateStep) and isinstance(old, AggregateStep):
         new = replace(new, output_mode=old.output_mode, windowing=new.windowing or old.windowing)
+    if isinstance(new, StatefulStep) and isinstance(old, StatefulStep):
+        new = replace(new, timer=old.timer)
     if isinstance(new, SourceStep) and isinstance(old, SourceStep):
         new = replace(new, watermark=old.watermark)
     draft.put(new, draft.inputs[old.id])

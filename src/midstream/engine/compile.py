@@ -19,10 +19,12 @@ from midstream.engine.joins import PlannedJoin, plan_join
 from midstream.engine.windows import Assignment, assignment, check_time, event_time
 from midstream.errors import GraphError, MidstreamError
 from midstream.eventtime.sessions import SessionAggregate
+from midstream.eventtime.timers import WithTimers
 from midstream.eventtime.windowed import WindowedAggregate
 from midstream.eventtime.windows import END, START, Session, Windowing
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.steps import (
+    SQL_INPUT,
     AggregateStep,
     DedupStep,
     JoinStep,
@@ -47,9 +49,6 @@ from midstream.task.userfn import PerKey, UserFunction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-
-SQL_INPUT = "input"
-"""The view an SQL step reads."""
 
 _ONE_INPUT = threading.Lock()
 """A trial runs beside the stream in the same session: nobody may replace the view between making and resolving it."""
@@ -138,7 +137,8 @@ def apply_stateless(step: Step, inputs: list[DataFrame], spark: SparkSession) ->
         return result
     if isinstance(step, SqlStep):
         with _ONE_INPUT:
-            inputs[0].createOrReplaceTempView(SQL_INPUT)
+            for view, frame in zip(step.views, inputs, strict=True):
+                frame.createOrReplaceTempView(view)
             return spark.sql(step.text)
     if isinstance(step, UnionStep):
         joined = inputs[0]
@@ -155,13 +155,21 @@ def compile_pipeline(
 
     Steps that are the very same as in a pipeline that is `known` are not analysed again.
     """
-    before = spark.table(SQL_INPUT) if spark.catalog.tableExists(SQL_INPUT) else None
+    views = {SQL_INPUT, *(view for step in pipeline.steps if isinstance(step, SqlStep) for view in step.views)}
+    before = {view: _temporary_view(view, spark) for view in views}
     try:
         return _Compiler(pipeline, sources, spark, known).compile()
     finally:
-        spark.catalog.dropTempView(SQL_INPUT)
-        if before is not None:
-            before.createOrReplaceTempView(SQL_INPUT)
+        for view, frame in before.items():
+            spark.catalog.dropTempView(view)
+            if frame is not None:
+                frame.createOrReplaceTempView(view)
+
+
+def _temporary_view(name: str, spark: SparkSession) -> DataFrame | None:
+    """A view of the user's own, which an SQL step takes the name of for a moment."""
+    known = spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary
+    return spark.table(name) if known else None
 
 
 class _Compiler:
@@ -261,7 +269,8 @@ class _Compiler:
             return CompiledKeyed(step, built, from_arrow_schema(built.output), parallelism, required=required)
         assert isinstance(step, StatefulStep)
         function = _user_function(step, frame.schema)
-        return CompiledKeyed(step, function, to_spark(step.id, "output", step.output), parallelism)
+        timed = _with_timers(step, function) if step.timer is not None else function
+        return CompiledKeyed(step, timed, to_spark(step.id, "output", step.output), parallelism)
 
     def _compile_join(self, step: JoinStep, left: StructType) -> CompiledKeyed:
         plan = plan_join(step, left, self._analysed[step.other.id].frame.schema)
@@ -315,6 +324,17 @@ def _dedup(step: DedupStep, schema: StructType) -> Dedup:
     time = event_time(step, step, step.time)
     check_time(f"Step '{step.id}'", time, schema)
     return Dedup(_split(schema, step.keys)[0], to_arrow(schema), time)
+
+
+def _with_timers(step: StatefulStep, function: UserFunction) -> WithTimers:
+    timer = str(step.timer)
+    values = function.tables[0].values
+    if timer not in values.names:
+        raise GraphError.bad_timer(step.id, timer, f"the columns of its state are {', '.join(values.names)}")
+    if not pa.types.is_timestamp(values.field(timer).type):
+        raise GraphError.bad_timer(step.id, timer, f"it is of type {values.field(timer).type}")
+    event_time(step, step, timer)  # raises when no source above has a watermark
+    return WithTimers(function, timer)
 
 
 def _user_function(step: StatefulStep, schema: StructType) -> UserFunction:

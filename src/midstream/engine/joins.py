@@ -15,6 +15,7 @@ from midstream.eventtime.joins import IntervalJoin, PlainJoin, Shape, WindowJoin
 from midstream.eventtime.sides import LEFT, RIGHT, SIDE, How, Side, carried
 from midstream.eventtime.windows import END, START
 from midstream.graph.steps import JoinStep
+from midstream.operators.lookup import Lookup
 from midstream.schemas import quoted, to_arrow
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Union:
 
 @dataclass(frozen=True)
 class PlannedJoin:
-    function: WindowJoin | IntervalJoin | PlainJoin
+    function: WindowJoin | IntervalJoin | PlainJoin | Lookup
     union: Union
     keys: tuple[str, ...]
     output: StructType
@@ -91,11 +92,14 @@ def plan_join(step: JoinStep, left: StructType, right: StructType) -> PlannedJoi
         output = output.add(field.name, field.dataType, True)
     shape = Shape(to_arrow(output), step.how)
     values = [_nullable(to_arrow(side)) for side in sides]
-    function: WindowJoin | IntervalJoin | PlainJoin
+    function: WindowJoin | IntervalJoin | PlainJoin | Lookup
     interval = None
     if step.windowing is not None:
         both = [Side(name, key_schema, schema, END) for name, schema in zip((LEFT, RIGHT), values, strict=True)]
         function = WindowJoin(both[0], both[1], shape, step.windowing.lateness)
+    elif step.latest:
+        both = [Side(name, key_schema, schema) for name, schema in zip((LEFT, RIGHT), values, strict=True)]
+        function = Lookup(both[0], both[1], to_arrow(output), step.how is How.INNER)
     elif step.within is None:
         both = [Side(name, key_schema, schema) for name, schema in zip((LEFT, RIGHT), values, strict=True)]
         function = PlainJoin(both[0], both[1], shape)

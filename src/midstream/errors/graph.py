@@ -81,6 +81,14 @@ class GraphError(MidstreamError):
         )
 
     @classmethod
+    def bad_timer(cls, step: str, timer: str, why: str) -> GraphError:
+        return cls(
+            "BAD_TIMER",
+            f"Step '{step}' cannot have the timer '{timer}': {why}.",
+            hint="name a timestamp column of its one table of state.",
+        )
+
+    @classmethod
     def bad_top(cls, step: str, n: object, by: object) -> GraphError:
         return cls(
             "BAD_TOP",

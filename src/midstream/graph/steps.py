@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     Schema: TypeAlias = str | StructType | pa.Schema
     Aggregate: TypeAlias = Column | str | Fold
 
+SQL_INPUT = "input"
+"""The view an SQL step reads."""
+
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
@@ -88,14 +91,24 @@ class TransformStep(Step):
 
 @dataclass(frozen=True)
 class SqlStep(Step):
-    """SQL over the view `input`."""
+    """SQL over the view `input`, and over others under names of their own."""
 
     input: Step
     text: str
+    others: tuple[tuple[str, Step], ...] = ()
 
     @property
     def inputs(self) -> tuple[Step, ...]:
-        return (self.input,)
+        return (self.input, *(step for _, step in self.others))
+
+    def reading(self, *inputs: Step) -> Self:
+        names = (name for name, _ in self.others)
+        return replace(self, input=inputs[0], others=tuple(zip(names, inputs[1:], strict=True)))
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The names its inputs have in the text."""
+        return (SQL_INPUT, *(name for name, _ in self.others))
 
 
 @dataclass(frozen=True)
@@ -165,6 +178,8 @@ class StatefulStep(KeyedStep):
     output: Schema
     named: bool
     per_key: bool = False
+    timer: str | None = None
+    """The column of the state that says when the function is to be called again."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +192,8 @@ class JoinStep(KeyedStep):
     within: tuple[int, int] | None = None
     times: tuple[str | None, str | None] = (None, None)
     """The columns of the event time of both sides."""
+    latest: bool = False
+    """Whether the right side is a table, of which each row replaces the one of its key."""
 
     @property
     def inputs(self) -> tuple[Step, ...]:

@@ -12,6 +12,7 @@ from midstream.eventtime.sides import How
 from midstream.eventtime.windows import END, START, Emit, Session, Window, Windowing
 from midstream.graph.pipeline import Pipeline, join
 from midstream.graph.steps import (
+    SQL_INPUT,
     AggregateStep,
     DedupStep,
     JoinStep,
@@ -80,9 +81,12 @@ class Stream:
         """Stateless work on each epoch's rows: any function from DataFrame to DataFrame."""
         return Stream(TransformStep(id, self.step, function))
 
-    def sql(self, id: str, text: str) -> Stream:
-        """Stateless work in SQL; the rows are the view `input`."""
-        return Stream(SqlStep(id, self.step, text))
+    def sql(self, id: str, text: str, **others: Stream) -> Stream:
+        """Stateless work in SQL on each epoch's rows: those of this stream are the view `input`, those of others views
+        under the names they are given. A join in it joins rows of one epoch; `join(…)` joins streams."""
+        if SQL_INPUT in others:
+            raise GraphError.name_clash(id, [SQL_INPUT])
+        return Stream(SqlStep(id, self.step, text, tuple((name, other.step) for name, other in others.items())))
 
     def union(self, id: str, *others: Stream) -> Stream:
         """This stream and others as one; columns are matched by name."""
@@ -142,6 +146,30 @@ class Stream:
         partitions = _parallelism(id, parallelism)
         step = JoinStep(id, self.step, keys, partitions, compaction, other.step, How(how), windowing, reach, times)
         return Stream(step)
+
+    def lookup(
+        self,
+        id: str,
+        table: Stream,
+        on: str | Sequence[str],
+        *,
+        how: Literal["inner", "left"] = "left",
+        parallelism: int | None = None,
+        compaction: CompactionPolicy | None = None,
+    ) -> Stream:
+        """Each row with the latest row another stream has given for its key, at the moment it comes.
+
+        The other stream is a table: its rows replace each other by key. In one epoch its rows come first. A null in
+        the key is a key like any other.
+        """
+        keys = (on,) if isinstance(on, str) else tuple(on)
+        if not keys or not all(isinstance(key, str) for key in keys):
+            raise GraphError.bad_keys(on)
+        if how not in ("inner", "left"):
+            raise GraphError.bad_join(id)
+        partitions = _parallelism(id, parallelism)
+        compaction = compaction or CompactionPolicy()
+        return Stream(JoinStep(id, self.step, keys, partitions, compaction, table.step, How(how), latest=True))
 
     def late(self, id: str) -> Stream:
         """The rows that came too late for this step with windows, as it was given them. Those of sessions are only
@@ -250,6 +278,7 @@ class KeyedStream:
         *,
         state: Schema | Mapping[str, StateTable],
         output: Schema,
+        timer: str | None = None,
         parallelism: int | None = None,
         compaction: CompactionPolicy | None = None,
     ) -> Stream:
@@ -258,10 +287,15 @@ class KeyedStream:
         It sees an epoch's rows of a partition and the state of their keys, and gives back the output and the state
         those keys are to have: a key left out of it is forgotten. It must be pure: an epoch may be run again.
         With `state={"name": table(…), …}` the state comes and goes as a dict of tables.
+
+        `timer` names a column of the state, a time: when the watermark has passed it, the function is called with the
+        state of that key and no rows of it. It then takes a third argument, the watermark (None before there is one).
         """
         named = isinstance(state, Mapping)
         tables = state if isinstance(state, Mapping) else {STATE: StateTable(state)}
-        return self._stateful(id, function, tables, output, parallelism, compaction, named, per_key=False)
+        if timer is not None and named:
+            raise GraphError.bad_timer(id, timer, "it has several tables of state")
+        return self._stateful(id, function, tables, output, parallelism, compaction, named, False, timer)
 
     def stateful_per_key(
         self,
@@ -290,6 +324,7 @@ class KeyedStream:
         compaction: CompactionPolicy | None,
         named: bool,
         per_key: bool,
+        timer: str | None = None,
     ) -> Stream:
         if not callable(function):
             raise GraphError.not_callable(id, function)
@@ -305,6 +340,7 @@ class KeyedStream:
                 output,
                 named,
                 per_key,
+                timer,
             )
         )
 

@@ -44,6 +44,8 @@ class UserFunction:
     tables: tuple[TableSpec, ...]
     output: pa.Schema
     named: bool
+    more: tuple[Any, ...] = ()
+    """What else the function is given."""
 
     def run(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         if not len(groups):
@@ -63,7 +65,8 @@ class UserFunction:
         names = [name for name in rows.column_names if not name.startswith("__midstream_")]
         given = {name: from_arrow(state.table, library) for name, state in old.items()}
         try:
-            result = self.function(from_arrow(rows.select(names), library), given if self.named else given[STATE])
+            state = given if self.named else given[STATE]
+            result = self.function(from_arrow(rows.select(names), library), state, *self.more)
         except Exception as cause:
             raise user_error(self.step, self.function, cause) from cause
         output, new_state = self._unpacked(result)

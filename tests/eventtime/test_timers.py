@@ -1,0 +1,61 @@
+"""Functions that are called again for a key when its time has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import midstream as ms
+from midstream.errors import GraphError
+from tests.engine.harness import run_available
+from tests.eventtime.oracle import START
+from tests.eventtime.test_windows import SCHEMA, Inboxes, events, fill
+
+
+def alarm(seconds: int) -> Callable[..., Any]:
+    """Tells of keys of which nothing was heard for a while, with how many rows they had, and forgets them."""
+
+    def silent(rows: pa.Table, state: pa.Table, now: datetime | None) -> tuple[pa.Table, pa.Table]:
+        known = {row["k"]: row for row in state.to_pylist()}
+        for row in rows.to_pylist():
+            old = known.get(row["k"], {"n": 0, "ends": None})
+            ends = row["at"] + timedelta(seconds=seconds)
+            known[row["k"]] = {"k": row["k"], "n": old["n"] + 1, "ends": max(ends, old["ends"] or ends)}
+        over = [
+            row for row in known.values() if now is not None and row["ends"] <= now and row["k"] not in arrived(rows)
+        ]
+        kept = [row for row in known.values() if row not in over]
+        kinds = pa.schema([("k", pa.string()), ("n", pa.int64()), ("ends", pa.timestamp("us", tz="UTC"))])
+        return pa.Table.from_pylist(over, kinds).select(["k", "n"]), pa.Table.from_pylist(kept, kinds)
+
+    return silent
+
+
+def test_silence_is_told_when_the_watermark_has_passed(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
+    events_in, sink = inbox(SCHEMA), ms.sinks.memory()
+    fill(events_in, [[("a", 0, 1), ("b", 2, 1)], [("a", 8, 1)], [("c", 12, 1)], [("c", 30, 1), ("d", 31, 1)], []])
+    keyed = events(events_in).key_by("k")
+    silent = keyed.stateful(
+        "silent", alarm(10), state="n bigint, ends timestamp", output="k string, n bigint", timer="ends", parallelism=2
+    )
+    run = run_available(silent.sink("out", sink), spark, tmp_path / "chk")
+    found = [(epoch, r["k"], r["n"]) for epoch, table in sink.epochs.items() for r in table.to_pylist()]
+    assert sorted(found) == [(2, "b", 1), (3, "a", 2)]
+    state = {row["k"]: (row["ends"] - START).total_seconds() for row in run.read_state("silent").to_pylist()}
+    assert state == {"c": 40, "d": 41}
+
+
+def test_timers_that_are_none(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
+    keyed = events(inbox(SCHEMA)).key_by("k")
+    for timer, told in {"n": "of type int64", "when": "columns of its state are n, ends"}.items():
+        step = keyed.stateful("s", alarm(1), state="n bigint, ends timestamp", output="k string, n bigint", timer=timer)
+        with pytest.raises(GraphError, match=f"BAD_TIMER.*{told}"):
+            step.sink("out", ms.sinks.noop()).start(spark, str(tmp_path / "chk"))
+    with pytest.raises(GraphError, match="BAD_TIMER"):
+        keyed.stateful("s", alarm(1), state={"t": ms.table("ends timestamp")}, output="k string", timer="ends")
