@@ -32,9 +32,9 @@ class Stage:
         fill(self._inbox, [rows])
         self.run.process_available()
 
-    def change(self, change: Any) -> None:
+    def change(self, change: Any, **options: Any) -> None:
         """Apply a change with an epoch."""
-        submitted = self.run.apply(change, wait=False)
+        submitted = self.run.apply(change, wait=False, **options)
         deadline = time.monotonic() + 60
         while self.run.modification(submitted.id).phase in (Phase.PROPOSED, Phase.VALIDATED, Phase.PREPARING):
             assert time.monotonic() < deadline
@@ -92,7 +92,7 @@ def test_windows_that_are_put_in_and_taken_out(spark: SparkSession, tmp_path: Pa
     first = len(stage.epochs) - 1
     stage.epoch()
     stage.epoch()
-    stage.change(ms.Remove("more"))
+    stage.change(ms.Remove("more"), allow_state_loss=True)
     last = len(stage.epochs) - 1
     stage.epoch()
     stage.run.stop()

@@ -27,9 +27,8 @@ def alarm(seconds: int) -> Callable[..., Any]:
             old = known.get(row["k"], {"n": 0, "ends": None})
             ends = row["at"] + timedelta(seconds=seconds)
             known[row["k"]] = {"k": row["k"], "n": old["n"] + 1, "ends": max(ends, old["ends"] or ends)}
-        over = [
-            row for row in known.values() if now is not None and row["ends"] <= now and row["k"] not in arrived(rows)
-        ]
+        arrived = set(rows.column("k").to_pylist())
+        over = [row for k, row in known.items() if now is not None and row["ends"] <= now and k not in arrived]
         kept = [row for row in known.values() if row not in over]
         kinds = pa.schema([("k", pa.string()), ("n", pa.int64()), ("ends", pa.timestamp("us", tz="UTC"))])
         return pa.Table.from_pylist(over, kinds).select(["k", "n"]), pa.Table.from_pylist(kept, kinds)
