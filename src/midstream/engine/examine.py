@@ -124,10 +124,17 @@ class Examiner:
             dry_run = DryRun(skipped="it reads other sources than the last epoch did")
         elif _does_nothing_new(steps) and not conversions:
             dry_run = DryRun(skipped="no step does anything new")
+        elif _only_cuts(steps) and not conversions and not self._runs_in_driver:
+            # A trial would have Spark compile what it will run on one of the executors, and wait for its turn there.
+            dry_run = DryRun(skipped="only partitions change")
         else:
             dry_run = self._dry_run(version, wish, verdict, last, batch, current.compiled)
         verdict = replace(verdict, dry_run=dry_run)
         return Examined(wish, compiled, conversions, verdict)
+
+    @property
+    def _runs_in_driver(self) -> bool:
+        return self._spark.sparkContext.master.partition("[")[0] == "local"
 
     def _sample_rows(self, verdict: Verdict, version: Version) -> int:
         if _only_cuts(verdict.steps) and not version.conversions:
