@@ -55,7 +55,7 @@ def test_a_discarded_shadow_leaves_nothing_behind(live: Live) -> None:
     store = run._ledger.store
     assert not list(store.list("shadows"))
     named = set().union(*(run._ledger.read(epoch).paths for epoch in run._ledger.epochs()))
-    run._collector._sweep(run.last_epoch, ())
+    run._collector._sweep(run.last_epoch)
     assert {item.path for item in store.list("segments")} == named
     assert live.run.history() == []
 
@@ -65,7 +65,7 @@ def test_pinned_files_outlive_the_epochs_that_named_them(live: Live) -> None:
     shadow = run.shadow(ms.Replace("clean", lambda df: df))
     for _ in range(12):
         live.epoch(("a", 1))
-    run._collector._sweep(run.last_epoch, ())
+    run._collector._sweep(run.last_epoch)
     report = shadow.report()
     assert report.error is None
     assert report.state["sums"].is_none

@@ -88,7 +88,7 @@ class Run:
         self._changed = threading.Condition()
         self._ended = False
         self._housekeeping = ThreadPoolExecutor(1, "midstream-housekeeping")
-        self._collector = Collector(ledger, retain_epochs, self._pinned)
+        self._collector = Collector(ledger, retain_epochs, self._pinned, runner.compactor.in_flight)
         self._runner.committed = self._committed
         self._modifier.latest = lambda: Latest(self._runner.last, self._runner.batch)
         self._modifier.stopping = lambda: self._stopping
@@ -333,7 +333,7 @@ class Run:
 
         def tidy() -> None:
             try:
-                work(*arguments, self._runner.compactor.in_flight())
+                work(*arguments)
             except Exception:
                 _logger.warning("files of %s that are no longer needed remain", self._ledger.store.url, exc_info=True)
 

@@ -38,9 +38,11 @@ class Collector:
     retain: int
     pinned: Callable[[], set[str]] = set
     """Files that no manifest names and that must stay nevertheless."""
+    in_flight: Callable[[], Iterable[str]] = frozenset
+    """Ids of merges whose files no manifest names yet."""
     _needed: dict[int, set[str]] = field(default_factory=dict)
 
-    def recover(self, in_flight: Iterable[str] = ()) -> None:
+    def recover(self) -> None:
         """At a start: learn what retained manifests need, and sweep what a crash left behind."""
         self.ledger.store.sweep(_ABANDONED_SECONDS)
         for folder in ASIDE:
@@ -48,9 +50,9 @@ class Collector:
         for epoch in self.ledger.epochs():
             self._needed[epoch] = self.ledger.read(epoch).paths
         if self._needed:
-            self._sweep(max(self._needed), in_flight)
+            self._sweep(max(self._needed))
 
-    def committed(self, manifest: Manifest, in_flight: Iterable[str] = ()) -> int:
+    def committed(self, manifest: Manifest) -> int:
         """After a commit: drop epochs past retention and what only they needed. Gives the number of files removed."""
         self._needed[manifest.epoch] = manifest.paths
         expired = [epoch for epoch in self._needed if epoch <= manifest.epoch - self.retain]
@@ -64,7 +66,7 @@ class Collector:
             self.ledger.store.delete(sorted(freed))
             removed += len(freed) + len(expired)
         if manifest.epoch % _SWEEP_EVERY == 0:
-            removed += self._sweep(manifest.epoch, in_flight)
+            removed += self._sweep(manifest.epoch)
         return removed
 
     def _clear_staging(self, epoch: int) -> int:
@@ -73,15 +75,21 @@ class Collector:
         self.ledger.store.delete(paths)
         return len(paths)
 
-    def _sweep(self, last: int, in_flight: Iterable[str]) -> int:
-        """Remove orphans: files of committed epochs no manifest names. Those of later epochs may be being written."""
-        needed = self.pinned().union(*self._needed.values())
-        jobs = set(in_flight)
-        orphans = [
-            item.path
-            for item in self.ledger.store.list("segments")
-            if item.path not in needed and self._is_over(item, last, jobs)
-        ]
+    def _sweep(self, last: int) -> int:
+        """Remove orphans: files of committed epochs no manifest names. Those of later epochs may be being written.
+
+        The stream goes on meanwhile, perhaps epochs ahead of this. So it is asked in this order: which files there are;
+        which merges are under way; what the manifests name by now. A merge is under way until the manifest that names
+        its files is there, so that its files are found by one of the last two.
+        """
+        found = list(self.ledger.store.list("segments"))
+        jobs = set(self.in_flight())
+        named = dict(self._needed)
+        for epoch in self.ledger.epochs():
+            if epoch not in named:
+                named[epoch] = self.ledger.read(epoch).paths
+        needed = self.pinned().union(*named.values())
+        orphans = [item.path for item in found if item.path not in needed and self._is_over(item, last, jobs)]
         self.ledger.store.delete(orphans)
         return len(orphans)
 

@@ -52,6 +52,8 @@ class Compactor:
         """While it says so no merge of a base begins: it would make anew what is just being moved."""
         self._lock = threading.Lock()
         self._finished = take_merges(store)
+        self._applied: list[CompactionResult] = []
+        """Handed to a commit that is not known to be there yet."""
         self._failure: Exception | None = None
         self._lanes = [_Lane(name, planner, store, self._deliver, self._done) for name, planner in _LANES.items()]
 
@@ -59,6 +61,7 @@ class Compactor:
         """After a commit: begin the most useful merges, where none is under way."""
         held = self.held()
         with self._lock:
+            self._applied = []
             if self._finished:
                 return  # planned from a state that the next commit changes
             for lane in self._lanes:
@@ -78,6 +81,7 @@ class Compactor:
         """Before a commit: the steps with finished merges in place of their inputs."""
         with self._lock:
             finished, self._finished = self._finished, []
+            self._applied += finished
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -91,9 +95,9 @@ class Compactor:
         return changed
 
     def in_flight(self) -> set[str]:
-        """Ids of jobs whose files no manifest names yet, which a sweep must leave alone."""
+        """Ids of jobs whose files no manifest names yet, as far as is known here: a sweep must leave them alone."""
         with self._lock:
-            finished = {result.id for result in self._finished}
+            finished = {result.id for result in (*self._finished, *self._applied)}
             return finished | {lane.busy.id for lane in self._lanes if lane.busy}
 
     @property
