@@ -18,6 +18,7 @@ from midstream.bench import instances as instances_bench
 from midstream.bench import keycount as keycount_bench
 from midstream.bench import migrate as migrate_bench
 from midstream.bench import native, tws
+from midstream.bench import nexmark as nexmark_bench
 from midstream.bench import recover as recover_bench
 from midstream.bench import stateful as stateful_bench
 from midstream.bench.environment import Environment
@@ -26,6 +27,7 @@ from midstream.bench.progress import Progress
 from midstream.bench.report import Report
 from midstream.bench.session import work_directory
 from midstream.bench.show import show
+from midstream.nexmark.queries import QUERIES
 
 app = typer.Typer(no_args_is_help=True, help="Measure midstream against native Structured Streaming.")
 
@@ -195,6 +197,28 @@ def migrate(
     )
     chosen = migrate_bench.QUICK if quick else options
     _run(lambda place: migrate_bench.migrate(chosen, place), json, check, dir, driver_memory, plot)
+
+
+@app.command()
+def nexmark(
+    queries: Annotated[str, typer.Option(help="Which, by comma: q0 to q22, or a part of them.")] = ",".join(QUERIES),
+    events: Annotated[int, typer.Option(min=1, help="People, auctions and bids together.")] = 10_000_000,
+    events_per_epoch: Annotated[int, typer.Option(min=1)] = 1_000_000,
+    rate: Annotated[int, typer.Option(min=1, help="Events in a second of event time.")] = 10_000,
+    native: Annotated[bool, typer.Option(help="Whether native Spark runs those it can express, too.")] = True,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "10g",
+) -> None:
+    """The queries of NEXMark, every row compared with DuckDB.
+
+    Example: midstream bench nexmark --queries q8,q11,q20 --events 1000000
+    """
+    options = nexmark_bench.NexmarkOptions(_names(queries), events, events_per_epoch, rate, native)
+    chosen = nexmark_bench.QUICK if quick else options
+    _run(lambda place: nexmark_bench.nexmark(chosen, place), json, check, dir, driver_memory)
 
 
 @app.command()

@@ -30,3 +30,24 @@ class TimeLimit:
     def _cancel(self) -> None:
         self.expired = True
         self._context.cancelJobGroup(self._group)
+
+
+class EpochLimit:
+    """A time limit for one epoch at a time, set and taken off by the thread that runs it."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        self._limit: TimeLimit | None = None
+
+    def set(self, seconds: float) -> None:
+        """Limit the epoch that begins, if its jobs can be told from others and it has no limit yet."""
+        group = self._context.getLocalProperty("spark.jobGroup.id")
+        if group is not None and self._limit is None:
+            self._limit = TimeLimit(self._context, group, seconds).__enter__()
+
+    def take_off(self) -> TimeLimit | None:
+        """The limit the epoch had, which does not count any more."""
+        limit, self._limit = self._limit, None
+        if limit is not None:
+            limit.__exit__()
+        return limit

@@ -8,8 +8,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
@@ -48,7 +47,7 @@ from midstream.engine.feed import Feed
 from midstream.engine.guards import broken_promise, guards_of
 from midstream.engine.history import HistoryEntry
 from midstream.engine.internals import HandOverError, QueryStoppedError
-from midstream.engine.limits import TimeLimit
+from midstream.engine.limits import EpochLimit
 from midstream.engine.placer import Placer
 from midstream.engine.plans import add_plan, log_shape, record_plan
 from midstream.engine.reports import ReportBox
@@ -107,7 +106,7 @@ class Modifier:
         self._examined: dict[int, Examined] = {}
         self._versions: dict[int, Version] = {}
         self._pauses: list[float] = []
-        self._limit: TimeLimit | None = None
+        self._limit = EpochLimit(spark.sparkContext)
         self.stopping: Callable[[], bool] = lambda: False
         self.hand_over: Callable[[], None] = lambda: None
         self.shadowed: Callable[[], ShadowRun | None] = lambda: None
@@ -142,7 +141,8 @@ class Modifier:
     def failed(self, epoch: int, error: Exception) -> Version:
         if lost_spark(error) or isinstance(error, ConnectionError | QueryStoppedError) or self.stopping():
             raise error
-        with self._lock, self._unlimited() as limit:
+        with self._lock:
+            limit = self._limit.take_off()
             if limit is not None and limit.expired:
                 steps = [step.id for step in self._versions[max(self._versions)].compiled.pipeline.steps]
                 error = ChangeError.too_slow(f"Epoch {epoch}, the first after the change,", limit.seconds, steps)
@@ -197,7 +197,8 @@ class Modifier:
             return True
 
     def committed(self, manifest: Manifest) -> None:
-        with self._lock, self._unlimited():
+        with self._lock:
+            self._limit.take_off()
             applied = self._tell(EpochCommitted(manifest.epoch))
             for record in (i for i in applied if isinstance(i, Record) and i.phase is Phase.APPLIED):
                 if (change := self._log.submission(record.id).change) is not None:
@@ -227,19 +228,8 @@ class Modifier:
     def _limit_first_epoch(self) -> None:
         """An epoch that is the first of a change must end in time: its functions may hang."""
         active = self._machine.active
-        context = self._spark.sparkContext
-        group = context.getLocalProperty("spark.jobGroup.id")
-        if active is not None and active.phase is Phase.APPLYING and group is not None and self._limit is None:
-            seconds = self._log.submission(active.id).time_limit or DEFAULT_TIME_LIMIT
-            self._limit = TimeLimit(context, group, seconds)
-            self._limit.__enter__()
-
-    @contextmanager
-    def _unlimited(self) -> Iterator[TimeLimit | None]:
-        limit, self._limit = self._limit, None
-        if limit is not None:
-            limit.__exit__()
-        yield limit
+        if active is not None and active.phase is Phase.APPLYING:
+            self._limit.set(self._log.submission(active.id).time_limit or DEFAULT_TIME_LIMIT)
 
     # What users ask.
 

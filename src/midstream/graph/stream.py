@@ -216,8 +216,9 @@ class KeyedStream:
     ) -> Stream:
         """The first `n` rows of each key by some columns, the greatest first unless told otherwise, nulls last.
 
-        An epoch gives all of them for every key for which they have changed, with a column `rank` from 1 on. Of rows
-        that are equal in those columns, the one that came first is first.
+        Columns may each say their own way: `by=["price desc", "at asc"]`. An epoch gives all of them for every key for
+        which they have changed, with a column `rank` from 1 on. Of rows that are equal in those columns, the one that
+        came first is first.
         """
         return self._top(id, n, by, descending, True, parallelism, compaction)
 
@@ -245,7 +246,7 @@ class KeyedStream:
         columns = (by,) if isinstance(by, str) else tuple(by)
         if n < 1 or not columns or not all(isinstance(column, str) for column in columns):
             raise GraphError.bad_top(id, n, by)
-        order = tuple((column, "descending" if descending else "ascending") for column in columns)
+        order = tuple(_ordering(column, descending) for column in columns)
         partitions = _parallelism(id, parallelism)
         return Stream(TopStep(id, self.step, self.keys, partitions, compaction or CompactionPolicy(), n, order, ranked))
 
@@ -393,6 +394,14 @@ def _aggregate(
     return Stream(
         AggregateStep(id, step, keys, _parallelism(id, parallelism), compaction, aggregates, output_mode, windowing)
     )
+
+
+def _ordering(given: str, descending: bool) -> tuple[str, str]:
+    """A column and its direction, of `price`, `price desc` or `price asc`."""
+    column, _, word = given.rpartition(" ")
+    if column and word.lower() in ("asc", "desc"):
+        return column, "descending" if word.lower() == "desc" else "ascending"
+    return given, "descending" if descending else "ascending"
 
 
 def _parallelism(id: str, given: int | None) -> int | None:

@@ -1,0 +1,133 @@
+"""The queries of NEXMark, midstream and native Structured Streaming one after the other on the same events."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import midstream as ms
+from midstream.bench.environment import Environment
+from midstream.bench.native import ROCKSDB
+from midstream.bench.report import Measurement, Report, Target, at_least
+from midstream.bench.timing import percentile
+from midstream.errors import MidstreamError
+from midstream.nexmark.events import Nexmark
+from midstream.nexmark.native import NATIVE, NativeQuery, loader
+from midstream.nexmark.oracle import Oracle
+from midstream.nexmark.queries import QUERIES, Query, events
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from midstream.bench.machine import Machine
+
+STATEFUL_TARGET = 3.0
+
+
+@dataclass(frozen=True)
+class NexmarkOptions:
+    queries: tuple[str, ...] = tuple(QUERIES)
+    events: int = 10_000_000
+    events_per_epoch: int = 1_000_000
+    rate: int = 10_000
+    native: bool = True
+    judged: bool = True
+
+    @property
+    def source(self) -> dict[str, int]:
+        per_epoch = self.events_per_epoch
+        return {"rate": self.rate, "events": self.events, "events_per_epoch": per_epoch, "partitions": 2}
+
+
+QUICK = NexmarkOptions(("q0", "q8"), 8_000, 4_000, rate=200, judged=False)
+
+
+def nexmark(options: NexmarkOptions, environment: Environment) -> Report:
+    unknown = [name for name in options.queries if name not in QUERIES]
+    if unknown or not options.queries:
+        hint = f"of {', '.join(QUERIES)}."
+        raise MidstreamError("UNKNOWN_QUERY", f"Of --queries {', '.join(unknown) or 'nothing'} is unknown.", hint=hint)
+    progress = environment.progress
+    progress.phase(f"making {options.events:,} events for DuckDB")
+    oracle = Oracle(Nexmark(rate=options.rate), options.events)
+    ours: dict[str, Measurement] = {}
+    peers: dict[str, Measurement] = {}
+    with environment.session("midstream") as (spark, directory):
+        machine: Machine = environment.machine(spark)
+        for name in options.queries:
+            progress.phase(f"midstream: {name}, {QUERIES[name].about}")
+            ours[name] = _ours(spark, QUERIES[name], options, directory / name, oracle)
+    if options.native:
+        with environment.session("spark-rocksdb", ROCKSDB) as (spark, directory):
+            for name in (name for name in options.queries if name in NATIVE):
+                progress.phase(f"spark-rocksdb: {name}, {QUERIES[name].about}")
+                peers[f"native {name}"] = _native(spark, name, options, directory / name, oracle)
+    ratios = {
+        f"{name}: rows/s vs native": ours[name].rows_per_second / peers[f"native {name}"].rows_per_second
+        for name in options.queries
+        if f"native {name}" in peers
+    }
+    return Report("nexmark", machine, ours, peers, ratios, _targets(ratios) if options.judged else ())
+
+
+def _targets(ratios: dict[str, float]) -> tuple[Target, ...]:
+    return tuple(at_least(name, ratio, STATEFUL_TARGET) for name, ratio in ratios.items())
+
+
+def _ours(spark: SparkSession, query: Query, options: NexmarkOptions, directory: Path, oracle: Oracle) -> Measurement:
+    def run(options: NexmarkOptions, place: Path) -> tuple[float, list[float], int, int]:
+        flow = query.build(events(options.source)).sink("out", ms.sinks.parquet(place / "out"))
+        began = time.perf_counter()
+        run = flow.start(spark, str(place / "checkpoint"), trigger={"availableNow": True})
+        run.await_termination()
+        seconds = time.perf_counter() - began
+        reports = run.epochs()
+        return seconds, [r.duration_ms for r in reports], reports[-1].state_rows, reports[-1].state_bytes
+
+    run(_small(options), directory / "warm-up")
+    seconds, durations, rows, size = run(options, directory / "measured")
+    correct = not oracle.differences(query, directory / "measured" / "out")
+    figures = _measurement(options, seconds, durations, correct)
+    return replace(figures, state_rows=rows, state_bytes=size)
+
+
+def _native(spark: SparkSession, name: str, options: NexmarkOptions, directory: Path, oracle: Oracle) -> Measurement:
+    query: NativeQuery = NATIVE[name]
+
+    def run(options: NexmarkOptions, place: Path) -> tuple[float, list[float]]:
+        out = str(place / "out")
+
+        def write(rows: DataFrame, epoch: int) -> None:
+            rows.write.mode("overwrite").parquet(f"{out}/epoch={epoch}")
+
+        writer = query.build(loader(spark, options.source)).writeStream.outputMode(query.mode).foreachBatch(write)
+        began = time.perf_counter()
+        started = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
+        started.awaitTermination()
+        seconds = time.perf_counter() - began
+        return seconds, [p["durationMs"]["triggerExecution"] for p in started.recentProgress if p["numInputRows"]]
+
+    run(_small(options), directory / "warm-up")
+    seconds, durations = run(options, directory / "measured")
+    correct = not oracle.differences(QUERIES[name], directory / "measured" / "out")
+    return _measurement(options, seconds, durations, correct)
+
+
+def _small(options: NexmarkOptions) -> NexmarkOptions:
+    """A few events, after which both engines have compiled what they run."""
+    return replace(options, events=min(options.events, 4 * options.rate), events_per_epoch=2 * options.rate)
+
+
+def _measurement(options: NexmarkOptions, seconds: float, durations: list[float], correct: bool) -> Measurement:
+    return Measurement(
+        keys=0,
+        rows_per_epoch=options.events_per_epoch,
+        epochs=len(durations),
+        rows_per_second=options.events / seconds,
+        epoch_p50_ms=median(durations),
+        epoch_p99_ms=percentile(durations, 99),
+        correct=correct,
+    )

@@ -1,0 +1,81 @@
+"""The same queries in native Structured Streaming, as far as it can express them with the same result.
+
+Left out: what needs a row to replace an earlier one behind a join or an aggregate (q4, q6, q9), ranks (q5, q18, q19),
+exact distinct counts (q15, q16), an aggregate joined with what it was made of (q7), and those without state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from midstream.nexmark.source import NexmarkSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Load = Callable[[str], "DataFrame"]
+
+
+@dataclass(frozen=True)
+class NativeQuery:
+    """A query, and the output mode it needs."""
+
+    build: Callable[[Load], DataFrame]
+    mode: str = "append"
+
+
+def loader(spark: SparkSession, options: Mapping[str, int]) -> Load:
+    """Streams of the data source `nexmark`, with the watermarks the queries on midstream have."""
+    spark.dataSource.register(NexmarkSource)
+
+    def load(table: str) -> DataFrame:
+        reader = spark.readStream.format("nexmark").option("table", table)
+        stream = reader.options(**{name: str(value) for name, value in options.items()}).load()
+        return stream.withWatermark("at", "0 seconds")
+
+    return load
+
+
+def _q3(load: Load) -> DataFrame:
+    auctions = load("auction").where("category = 10").selectExpr("seller", "id AS auction")
+    people = load("person").where("state IN ('OR', 'ID', 'CA')").selectExpr("id", "name", "city", "state")
+    return auctions.join(people, F.expr("seller = id")).select("name", "city", "state", "auction")
+
+
+def _q8(load: Load) -> DataFrame:
+    window = F.window("at", "10 seconds").alias("w")
+    people = load("person").select("id", "name", window)
+    sellers = load("auction").select("seller", window.alias("s")).dropDuplicates(["seller", "s"])
+    joined = people.join(sellers, F.expr("id = seller AND w = s"))
+    return joined.selectExpr("id", "name", "w.start AS window_start")
+
+
+def _q11(load: Load) -> DataFrame:
+    visits = load("bid").groupBy("bidder", F.session_window("at", "10 seconds").alias("w")).agg(F.count("*").alias("n"))
+    return visits.selectExpr("bidder", "n", "w.start AS window_start")
+
+
+def _q17(load: Load) -> DataFrame:
+    from midstream.nexmark.queries import PER_AUCTION, SPARK_DAY
+
+    days = load("bid").selectExpr("auction", "price", f"{SPARK_DAY} AS day")
+    return days.groupBy("auction", "day").agg(*(F.expr(sql).alias(name) for name, sql in PER_AUCTION.items()))
+
+
+def _q20(load: Load) -> DataFrame:
+    bids = load("bid").select("auction", "bidder", "price", "at")
+    auctions = load("auction").where("category = 10").selectExpr("id", "item", "seller")
+    return bids.join(auctions, F.expr("auction = id")).select("auction", "bidder", "price", "at", "item", "seller")
+
+
+NATIVE: Mapping[str, NativeQuery] = {
+    "q3": NativeQuery(_q3),
+    "q8": NativeQuery(_q8),
+    "q11": NativeQuery(_q11),
+    "q17": NativeQuery(_q17, "update"),
+    "q20": NativeQuery(_q20),
+}

@@ -1,0 +1,443 @@
+"""The queries of NEXMark on midstream, each beside the SQL that says what it must give.
+
+The SQL is for DuckDB, over all events at once: tables `bid`, `auction` and `person`, and `watermark`, how far event
+time has come in each of them. A query that gives rows once is compared row by row; of one that keeps a result up to
+date, the last row of each of its `keys` counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from midstream.eventtime.windows import session, sliding, tumbling
+from midstream.graph.stream import Stream, source
+from midstream.nexmark.events import AUCTIONS, CYCLE, IN_FLIGHT
+from midstream.nexmark.source import NexmarkSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Events:
+    """The three streams, and how long an auction is open at most."""
+
+    bid: Stream
+    auction: Stream
+    person: Stream
+    longest_auction: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """One query: what it is on midstream, and what it must give."""
+
+    name: str
+    about: str
+    build: Callable[[Events], Stream]
+    sql: str
+    keys: tuple[str, ...] = ()
+    stateful: bool = True
+
+
+QUERIES: dict[str, Query] = {}
+
+_DAY = "strftime(at AT TIME ZONE 'UTC', '%Y-%m-%d')"
+_SPARK_UTC = "convert_timezone(current_timezone(), 'UTC', at::timestamp_ntz)"
+SPARK_DAY = f"date_format({_SPARK_UTC}, 'yyyy-MM-dd')"
+
+
+def events(options: Mapping[str, int]) -> Events:
+    """The streams of the data source `nexmark` with some options."""
+
+    def load(table: str) -> Callable[[SparkSession], DataFrame]:
+        def of(spark: SparkSession) -> DataFrame:
+            spark.dataSource.register(NexmarkSource)
+            reader = spark.readStream.format("nexmark").option("table", table)
+            return reader.options(**{name: str(value) for name, value in options.items()}).load()
+
+        return of
+
+    # As in `Nexmark._auction`: twice the time until as many auctions have been opened as are in flight.
+    horizon = IN_FLIGHT * CYCLE // AUCTIONS * 1_000_000 // options.get("rate", 10_000)
+    bid, auction, person = (source(table, load(table), event_time="at") for table in ("bid", "auction", "person"))
+    return Events(bid, auction, person, f"{2 * horizon + 1} microseconds")
+
+
+def _query(
+    name: str, about: str, sql: str, keys: tuple[str, ...] = (), stateful: bool = True
+) -> Callable[[Callable[[Events], Stream]], Callable[[Events], Stream]]:
+    def register(build: Callable[[Events], Stream]) -> Callable[[Events], Stream]:
+        QUERIES[name] = Query(name, about, build, sql, keys, stateful)
+        return build
+
+    return register
+
+
+@_query("q0", "pass through", "SELECT auction, bidder, price, at FROM bid", stateful=False)
+def _q0(events: Events) -> Stream:
+    return events.bid.sql("q0", "SELECT auction, bidder, price, at FROM input")
+
+
+_Q1 = "SELECT auction, bidder, CAST(0.908 * price AS DECIMAL(23, 3)) AS price, at FROM {}"
+
+
+@_query("q1", "another currency", _Q1.format("bid"), stateful=False)
+def _q1(events: Events) -> Stream:
+    return events.bid.sql("q1", _Q1.format("input"))
+
+
+_Q2 = "SELECT auction, price FROM {} WHERE auction % 123 = 0"
+
+
+@_query("q2", "some auctions", _Q2.format("bid"), stateful=False)
+def _q2(events: Events) -> Stream:
+    return events.bid.sql("q2", _Q2.format("input"))
+
+
+@_query(
+    "q3",
+    "who sells in some states",
+    """SELECT p.name, p.city, p.state, a.id AS auction FROM auction a JOIN person p ON a.seller = p.id
+    WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
+)
+def _q3(events: Events) -> Stream:
+    auctions = events.auction.sql("of-ten", "SELECT seller, id AS auction FROM input WHERE category = 10")
+    people = events.person.sql(
+        "of-west", "SELECT id AS seller, name, city, state FROM input WHERE state IN ('OR', 'ID', 'CA')"
+    )
+    joined = auctions.join("sellers", people, "seller", keep_all=True)
+    return joined.sql("q3", "SELECT name, city, state, auction FROM input")
+
+
+def _bids_in_time(events: Events) -> Stream:
+    """Bids with their auctions, as far as these were open."""
+    bids = events.bid.sql("bids", "SELECT auction, bidder, price, at AS bid_at FROM input")
+    auctions = events.auction.sql(
+        "auctions", "SELECT id AS auction, seller, category, at AS opened, expires FROM input"
+    )
+    within, times = (events.longest_auction, "0 seconds"), ("bid_at", "opened")
+    joined = bids.join("bids-of-auctions", auctions, "auction", within=within, times=times)
+    return joined.sql("in-time", "SELECT * FROM input WHERE bid_at BETWEEN opened AND expires")
+
+
+_IN_TIME = """SELECT b.*, b.at AS bid_at, a.seller, a.category, a.at AS opened, a.expires
+    FROM bid b JOIN auction a ON b.auction = a.id AND b.at BETWEEN a.at AND a.expires"""
+
+
+@_query(
+    "q4",
+    "average price of a category",
+    f"""SELECT category, CAST(avg(final) AS DOUBLE) AS average FROM
+    (SELECT auction, category, max(price) AS final FROM ({_IN_TIME}) GROUP BY auction, category) GROUP BY category""",
+    keys=("category",),
+)
+def _q4(events: Events) -> Stream:
+    finals = (
+        _bids_in_time(events)
+        .key_by("auction", "category")
+        .stateful("finals", _raised, state="best bigint", output="category bigint, more bigint, fresh bigint")
+    )
+    sums = finals.key_by("category").aggregate("sums", total=F.sum("more"), n=F.sum("fresh"))
+    return sums.sql("q4", "SELECT category, CAST(total AS DOUBLE) / n AS average FROM input")
+
+
+def _raised(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """By how much the best price of each auction has risen, and whether it had none before."""
+    best = rows.group_by(["auction", "category"]).aggregate([("price", "max")])
+    both = best.join(state, ["auction", "category"], join_type="left outer")
+    before = pc.fill_null(both.column("best"), 0)
+    now = pc.max_element_wise(before, both.column("price_max"))
+    fresh = pc.cast(pc.is_null(both.column("best")), pa.int64())
+    output = pa.table({"category": both.column("category"), "more": pc.subtract(now, before), "fresh": fresh})
+    kept = pa.table({"auction": both.column("auction"), "category": both.column("category"), "best": now})
+    return output, kept
+
+
+@_query(
+    "q5",
+    "hot auctions",
+    """WITH counts AS (
+        SELECT auction, s AS window_start, count(*) AS n FROM bid, LATERAL (
+            SELECT unnest([time_bucket(INTERVAL 2 SECOND, at) - i * INTERVAL 2 SECOND FOR i IN range(5)]) AS s)
+        GROUP BY auction, s)
+    SELECT auction, n, window_start FROM counts
+    WHERE window_start + INTERVAL 10 SECOND <= (SELECT bid FROM watermark)
+    QUALIFY rank() OVER (PARTITION BY window_start ORDER BY n DESC) = 1""",
+)
+def _q5(events: Events) -> Stream:
+    windows = events.bid.key_by("auction").window(sliding("10 seconds", "2 seconds"))
+    counts = windows.aggregate("counts", n=F.count("*"))
+    # All rows of a window come in the epoch in which it is over.
+    return counts.sql(
+        "q5",
+        """SELECT auction, n, window_start FROM
+        (SELECT *, rank() OVER (PARTITION BY window_start ORDER BY n DESC) AS place FROM input) WHERE place = 1""",
+    )
+
+
+_BEST_BIDS = f"""SELECT * FROM ({_IN_TIME})
+    QUALIFY row_number() OVER (PARTITION BY auction ORDER BY price DESC, bid_at, bidder) = 1"""
+
+
+_CLOSED = f"""SELECT auction, any_value(seller) AS seller, any_value(expires) AS expires, max(price) AS price
+    FROM ({_IN_TIME}) GROUP BY auction
+    HAVING any_value(expires) < (SELECT least(bid, auction) FROM watermark)"""
+
+
+@_query(
+    "q6",
+    "average price of a seller's last ten auctions",
+    f"""SELECT seller, avg(price) AS average FROM (SELECT * FROM ({_CLOSED})
+        QUALIFY row_number() OVER (PARTITION BY seller ORDER BY expires DESC, auction DESC) <= 10)
+    GROUP BY seller""",
+    keys=("seller",),
+)
+def _q6(events: Events) -> Stream:
+    bids = _bids_in_time(events).sql("sold", "SELECT auction, price, seller, expires FROM input")
+    closed = bids.key_by("auction").stateful(
+        "closed",
+        _closed,
+        state="price bigint, seller bigint, expires timestamp, due timestamp",
+        output="auction bigint, price bigint, seller bigint, expires timestamp",
+        timer="due",
+    )
+    last = closed.key_by("seller").top("last-ten", 10, ["expires desc", "auction desc"])
+    # All of the last ten of a seller come in the epoch in which they change.
+    return last.sql("q6", "SELECT seller, avg(price) AS average FROM input GROUP BY seller")
+
+
+def _closed(rows: pa.Table, state: pa.Table, now: datetime | None) -> tuple[pa.Table, pa.Table]:
+    """The best price of each auction, given when no bid can come any more."""
+    names = ["auction", "price", "seller", "expires"]
+    best = pa.concat_tables([rows.select(names), state.select(names)]).group_by("auction")
+    both = best.aggregate([("price", "max"), ("seller", "max"), ("expires", "max")]).rename_columns(names)
+    due = pc.add(both.column("expires"), pa.scalar(timedelta(microseconds=1), pa.duration("us")))
+    over = pc.less_equal(due, pa.scalar(now, due.type)) if now is not None else pa.array([False] * both.num_rows)
+    return both.filter(over), both.append_column("due", due).filter(pc.invert(over))
+
+
+@_query(
+    "q7",
+    "highest bid of a window",
+    """SELECT auction, bidder, price, at FROM
+    (SELECT *, time_bucket(INTERVAL 10 SECOND, at) AS s FROM bid)
+    WHERE s + INTERVAL 10 SECOND <= (SELECT bid FROM watermark)
+    QUALIFY rank() OVER (PARTITION BY s ORDER BY price DESC) = 1""",
+)
+def _q7(events: Events) -> Stream:
+    highest = events.bid.window(tumbling("10 seconds")).aggregate("highest", price=F.max("price"))
+    best = highest.sql("best", "SELECT price, window_start AS best_at FROM input")
+    bids = events.bid.sql("bids", "SELECT auction, bidder, price, at FROM input")
+    joined = bids.join("windows", best, "price", window=tumbling("10 seconds"), times=("at", "best_at"))
+    return joined.sql("q7", "SELECT auction, bidder, price, at FROM input")
+
+
+@_query(
+    "q8",
+    "who joins and sells at once",
+    """SELECT p.id, p.name, p.s AS window_start FROM
+    (SELECT *, time_bucket(INTERVAL 10 SECOND, at) AS s FROM person) p SEMI JOIN
+    (SELECT *, time_bucket(INTERVAL 10 SECOND, at) AS s FROM auction) a ON p.id = a.seller AND p.s = a.s
+    WHERE p.s + INTERVAL 10 SECOND <= (SELECT least(auction, person) FROM watermark)""",
+)
+def _q8(events: Events) -> Stream:
+    people = events.person.sql("people", "SELECT id, name, at FROM input")
+    sellers = events.auction.sql("sellers", "SELECT seller AS id, at AS sold_at FROM input")
+    joined = people.join("q8-join", sellers, "id", how="semi", window=tumbling("10 seconds"), times=("at", "sold_at"))
+    return joined.sql("q8", "SELECT id, name, window_start FROM input")
+
+
+@_query(
+    "q9",
+    "winning bids",
+    f"SELECT auction, bidder, price, bid_at, seller, category FROM ({_BEST_BIDS})",
+    keys=("auction",),
+)
+def _q9(events: Events) -> Stream:
+    best = _bids_in_time(events).key_by("auction").top("winners", 1, ["price desc", "bid_at asc", "bidder asc"])
+    return best.sql("q9", "SELECT auction, bidder, price, bid_at, seller, category FROM input")
+
+
+_Q10 = "SELECT auction, bidder, price, at, {day} AS day, {minute} AS minute FROM {table}"
+
+
+@_query(
+    "q10",
+    "a log by day and minute",
+    _Q10.format(day=_DAY, minute="strftime(at AT TIME ZONE 'UTC', '%H:%M')", table="bid"),
+    stateful=False,
+)
+def _q10(events: Events) -> Stream:
+    return events.bid.sql(
+        "q10", _Q10.format(day=SPARK_DAY, minute=f"date_format({_SPARK_UTC}, 'HH:mm')", table="input")
+    )
+
+
+@_query(
+    "q11",
+    "bids of a visit",
+    """SELECT bidder, count(*) AS n, min(at) AS window_start FROM
+    (SELECT *, sum(fresh) OVER (PARTITION BY bidder ORDER BY at ROWS UNBOUNDED PRECEDING) AS visit FROM
+        (SELECT *, CASE WHEN at - lag(at) OVER (PARTITION BY bidder ORDER BY at) <= INTERVAL 10 SECOND THEN 0 ELSE 1 END
+            AS fresh FROM bid))
+    GROUP BY bidder, visit HAVING max(at) + INTERVAL 10 SECOND <= (SELECT bid FROM watermark)""",
+)
+def _q11(events: Events) -> Stream:
+    visits = events.bid.key_by("bidder").window(session("10 seconds")).aggregate("visits", n=F.count("*"))
+    return visits.sql("q11", "SELECT bidder, n, window_start FROM input")
+
+
+_SIDE = "SELECT range AS key, 'v' || range AS value FROM range(10000)"
+
+
+@_query(
+    "q13",
+    "with a table that stays",
+    f"""SELECT auction, bidder, price, at, value FROM bid JOIN ({_SIDE}) ON auction % 10000 = key""",
+    stateful=False,
+)
+def _q13(events: Events) -> Stream:
+    def with_side(bids: DataFrame) -> DataFrame:
+        side = bids.sparkSession.range(10_000).selectExpr("id AS key", "concat('v', id) AS value")
+        joined = bids.join(F.broadcast(side), F.expr("auction % 10000 = key"))
+        return joined.select("auction", "bidder", "price", "at", "value")
+
+    return events.bid.transform("q13", with_side)
+
+
+_Q14 = """SELECT auction, bidder, CAST(0.908 * price AS DECIMAL(23, 3)) AS price,
+    CASE WHEN {hour} BETWEEN 8 AND 18 THEN 'dayTime' WHEN {hour} <= 6 OR {hour} >= 20 THEN 'nightTime'
+    ELSE 'otherTime' END AS part, at FROM {table} WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000"""
+
+
+@_query("q14", "calculations", _Q14.format(hour="hour(at AT TIME ZONE 'UTC')", table="bid"), stateful=False)
+def _q14(events: Events) -> Stream:
+    return events.bid.sql("q14", _Q14.format(hour=f"hour({_SPARK_UTC})", table="input"))
+
+
+_LOW, _MIDDLE, _HIGH = "price < 10000", "price >= 10000 AND price < 1000000", "price >= 1000000"
+
+
+def _statistics() -> dict[str, str]:
+    """Counts of bids and of distinct values, all and by price."""
+    counted = {"bids": "count(*)", **{f"bids{n}": f"count(*) FILTER (WHERE {c})" for n, c in _ranks()}}
+    for column in ("bidder", "auction"):
+        counted[f"{column}s"] = f"count(DISTINCT {column})"
+        counted |= {f"{column}s{n}": f"count(DISTINCT {column}) FILTER (WHERE {c})" for n, c in _ranks()}
+    return counted
+
+
+def _ranks() -> list[tuple[int, str]]:
+    return list(enumerate((_LOW, _MIDDLE, _HIGH), 1))
+
+
+def _statistics_sql(keys: str) -> str:
+    return f"SELECT {keys}, {_named(_statistics())} FROM bid GROUP BY ALL"
+
+
+def _named(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{sql} AS {name}" for name, sql in columns.items())
+
+
+@_query("q15", "bids of a day", _statistics_sql(f"{_DAY} AS day"), keys=("day",))
+def _q15(events: Events) -> Stream:
+    days = events.bid.sql("days", f"SELECT *, {SPARK_DAY} AS day FROM input")
+    return days.key_by("day").aggregate("q15", **_statistics())
+
+
+@_query("q16", "bids of a channel", _statistics_sql(f"channel, {_DAY} AS day"), keys=("channel", "day"))
+def _q16(events: Events) -> Stream:
+    days = events.bid.sql("days", f"SELECT *, {SPARK_DAY} AS day FROM input")
+    return days.key_by("channel", "day").aggregate("q16", **_statistics())
+
+
+PER_AUCTION = {
+    "bids": "count(*)",
+    **{f"bids{n}": f"count(*) FILTER (WHERE {c})" for n, c in _ranks()},
+    "lowest": "min(price)",
+    "highest": "max(price)",
+    "average": "avg(price)",
+    "total": "sum(price)",
+}
+
+
+@_query(
+    "q17",
+    "bids of an auction",
+    f"SELECT auction, {_DAY} AS day, {_named(PER_AUCTION)} FROM bid GROUP BY ALL",
+    keys=("auction", "day"),
+)
+def _q17(events: Events) -> Stream:
+    days = events.bid.sql("days", f"SELECT auction, price, {SPARK_DAY} AS day FROM input")
+    return days.key_by("auction", "day").aggregate("q17", **PER_AUCTION)
+
+
+@_query(
+    "q18",
+    "the last bid of each bidder",
+    """SELECT bidder, auction, price, at FROM bid
+    QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY at DESC, price DESC) = 1""",
+    keys=("bidder", "auction"),
+)
+def _q18(events: Events) -> Stream:
+    bids = events.bid.sql("bids", "SELECT bidder, auction, price, at FROM input")
+    return bids.key_by("bidder", "auction").latest("q18", ["at", "price"])
+
+
+@_query(
+    "q19",
+    "the ten best bids",
+    """SELECT auction, row_number() OVER (PARTITION BY auction ORDER BY price DESC, at, bidder) AS rank, price, bidder,
+    at FROM bid QUALIFY rank <= 10""",
+    keys=("auction", "rank"),
+)
+def _q19(events: Events) -> Stream:
+    bids = events.bid.sql("bids", "SELECT auction, price, bidder, at FROM input")
+    return bids.key_by("auction").top("q19", 10, ["price desc", "at asc", "bidder asc"])
+
+
+@_query(
+    "q20",
+    "bids with their auctions",
+    """SELECT b.auction, b.bidder, b.price, b.at, a.item, a.seller FROM bid b JOIN auction a ON b.auction = a.id
+    WHERE a.category = 10""",
+)
+def _q20(events: Events) -> Stream:
+    bids = events.bid.sql("bids", "SELECT auction, bidder, price, at FROM input")
+    auctions = events.auction.sql("of-ten", "SELECT id AS auction, item, seller FROM input WHERE category = 10")
+    joined = bids.join("q20-join", auctions, "auction", keep_all=True)
+    return joined.sql("q20", "SELECT auction, bidder, price, at, item, seller FROM input")
+
+
+_Q21 = """SELECT auction, bidder, price, channel,
+    CASE lower(channel) WHEN 'apple' THEN '0' WHEN 'google' THEN '1' WHEN 'facebook' THEN '2' WHEN 'baidu' THEN '3'
+    ELSE regexp_extract(url, '(&|^)channel_id=([^&]*)', 2) END AS channel_id
+    FROM {} WHERE lower(channel) IN ('apple', 'google', 'facebook', 'baidu')
+    OR regexp_extract(url, '(&|^)channel_id=([^&]*)', 2) <> ''"""
+
+
+@_query("q21", "channels", _Q21.format("bid"), stateful=False)
+def _q21(events: Events) -> Stream:
+    return events.bid.sql("q21", _Q21.format("input"))
+
+
+_Q22 = "SELECT auction, bidder, price, channel, {} FROM {}"
+
+
+@_query(
+    "q22",
+    "parts of addresses",
+    _Q22.format(", ".join(f"split_part(url, '/', {n}) AS dir{n - 3}" for n in (4, 5, 6)), "bid"),
+    stateful=False,
+)
+def _q22(events: Events) -> Stream:
+    parts = ", ".join(f"split_part(url, '/', {n}) AS dir{n - 3}" for n in (4, 5, 6))
+    return events.bid.sql("q22", _Q22.format(parts, "input"))
