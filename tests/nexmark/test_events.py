@@ -43,11 +43,11 @@ def test_ids_follow_each_other_and_are_known_before_they_are_used() -> None:
     people, auctions, bids = (stream.table(kind, 0, EVENTS) for kind in SCHEMAS)
     assert people.column("id").to_pylist() == list(range(FIRST_ID, FIRST_ID + people.num_rows))
     assert auctions.column("id").to_pylist() == list(range(FIRST_ID, FIRST_ID + auctions.num_rows))
-    opened = np.asarray(auctions.column("at").cast(pa.int64()))
+    opened = np.asarray(auctions.column("date_time").cast(pa.int64()))
     of_bid = np.asarray(bids.column("auction")) - FIRST_ID
     after = of_bid > 2  # the first bids of all are on auctions of their own cycle
-    assert (opened[of_bid[after]] <= np.asarray(bids.column("at").cast(pa.int64()))[after]).all()
-    assert pc.all(pc.less(auctions.column("at"), auctions.column("expires"))).as_py()
+    assert (opened[of_bid[after]] <= np.asarray(bids.column("date_time").cast(pa.int64()))[after]).all()
+    assert pc.all(pc.less(auctions.column("date_time"), auctions.column("expires"))).as_py()
 
 
 def test_half_of_the_bids_are_on_hot_auctions() -> None:
@@ -60,7 +60,7 @@ def test_half_of_the_bids_are_on_hot_auctions() -> None:
 
 
 def test_event_time_runs_with_the_rate() -> None:
-    times = np.asarray(Nexmark(rate=100).table("bid", 0, 5000).column("at").cast(pa.int64()))
+    times = np.asarray(Nexmark(rate=100).table("bid", 0, 5000).column("date_time").cast(pa.int64()))
     assert times[-1] - times[0] == pytest.approx(50 * 10**6, rel=0.02)
     assert (np.diff(times) >= 0).all()
 

@@ -134,7 +134,7 @@ class Examiner:
 
     @property
     def _runs_in_driver(self) -> bool:
-        return self._spark.sparkContext.master.partition("[")[0] == "local"
+        return str(self._spark.sparkContext.master).partition("[")[0] == "local"
 
     def _sample_rows(self, verdict: Verdict, version: Version) -> int:
         if _only_cuts(verdict.steps) and not version.conversions:

@@ -40,7 +40,7 @@ PERSON = pa.schema(
         ("credit_card", pa.string()),
         ("city", pa.string()),
         ("state", pa.string()),
-        ("at", TIME),
+        ("date_time", TIME),
     ]
 )
 AUCTION = pa.schema(
@@ -49,7 +49,7 @@ AUCTION = pa.schema(
         ("item", pa.string()),
         ("initial_bid", pa.int64()),
         ("reserve", pa.int64()),
-        ("at", TIME),
+        ("date_time", TIME),
         ("expires", TIME),
         ("seller", pa.int64()),
         ("category", pa.int64()),
@@ -62,7 +62,7 @@ BID = pa.schema(
         ("price", pa.int64()),
         ("channel", pa.string()),
         ("url", pa.string()),
-        ("at", TIME),
+        ("date_time", TIME),
     ]
 )
 SCHEMAS: Mapping[str, pa.Schema] = {"person": PERSON, "auction": AUCTION, "bid": BID}
@@ -100,7 +100,7 @@ class Nexmark:
             "credit_card": pc.binary_join_element_wise(*card, " "),
             "city": _chosen(_CITIES, chance.below("city", len(_CITIES))),
             "state": _chosen(_STATES, chance.below("state", len(_STATES))),
-            "at": self.time(numbers),
+            "date_time": self.time(numbers),
         }
 
     def _auction(self, numbers: Numbers, chance: Chance) -> dict[str, object]:
@@ -115,7 +115,7 @@ class Nexmark:
             "item": _text("item-", chance.below("item", 100_000)),
             "initial_bid": initial,
             "reserve": initial + _price(chance, "reserve"),
-            "at": at,
+            "date_time": at,
             "expires": at + length,
             "seller": seller + FIRST_ID,
             "category": FIRST_CATEGORY + chance.below("category", CATEGORIES),
@@ -138,7 +138,7 @@ class Nexmark:
             "price": _price(chance, "price"),
             "channel": channel,
             "url": url,
-            "at": self.time(numbers),
+            "date_time": self.time(numbers),
         }
 
 

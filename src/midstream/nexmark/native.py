@@ -35,7 +35,7 @@ def loader(spark: SparkSession, options: Mapping[str, int]) -> Load:
     def load(table: str) -> DataFrame:
         reader = spark.readStream.format("nexmark").option("table", table)
         stream = reader.options(**{name: str(value) for name, value in options.items()}).load()
-        return stream.withWatermark("at", "0 seconds")
+        return stream.withWatermark("date_time", "0 seconds")
 
     return load
 
@@ -47,7 +47,7 @@ def _q3(load: Load) -> DataFrame:
 
 
 def _q8(load: Load) -> DataFrame:
-    window = F.window("at", "10 seconds").alias("w")
+    window = F.window("date_time", "10 seconds").alias("w")
     people = load("person").select("id", "name", window)
     sellers = load("auction").select("seller", window.alias("s")).dropDuplicates(["seller", "s"])
     joined = people.join(sellers, F.expr("id = seller AND w = s"))
@@ -55,7 +55,11 @@ def _q8(load: Load) -> DataFrame:
 
 
 def _q11(load: Load) -> DataFrame:
-    visits = load("bid").groupBy("bidder", F.session_window("at", "10 seconds").alias("w")).agg(F.count("*").alias("n"))
+    visits = (
+        load("bid")
+        .groupBy("bidder", F.session_window("date_time", "10 seconds").alias("w"))
+        .agg(F.count("*").alias("n"))
+    )
     return visits.selectExpr("bidder", "n", "w.start AS window_start")
 
 
@@ -67,9 +71,11 @@ def _q17(load: Load) -> DataFrame:
 
 
 def _q20(load: Load) -> DataFrame:
-    bids = load("bid").select("auction", "bidder", "price", "at")
+    bids = load("bid").select("auction", "bidder", "price", "date_time")
     auctions = load("auction").where("category = 10").selectExpr("id", "item", "seller")
-    return bids.join(auctions, F.expr("auction = id")).select("auction", "bidder", "price", "at", "item", "seller")
+    return bids.join(auctions, F.expr("auction = id")).select(
+        "auction", "bidder", "price", "date_time", "item", "seller"
+    )
 
 
 NATIVE: Mapping[str, NativeQuery] = {

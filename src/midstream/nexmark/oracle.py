@@ -9,8 +9,6 @@ from midstream.errors import MidstreamError
 from midstream.nexmark.events import SCHEMAS, Nexmark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import duckdb
     import pyarrow as pa
 
@@ -29,7 +27,7 @@ class Oracle:
             self._duckdb.register("made", table)
             self._duckdb.execute(f"CREATE TABLE {kind} AS SELECT * FROM made")
             self._duckdb.unregister("made")
-        latest = ", ".join(f"(SELECT max(at) FROM {kind}) AS {kind}" for kind in SCHEMAS)
+        latest = ", ".join(f"(SELECT max(date_time) FROM {kind}) AS {kind}" for kind in SCHEMAS)
         self._duckdb.execute(f"CREATE TABLE watermark AS SELECT {latest}")
 
     def differences(self, query: Query, given: pa.Table | Path) -> list[str]:
@@ -49,8 +47,7 @@ class Oracle:
 
     def rows(self, query: Query) -> int:
         """How many rows a query must give."""
-        (count,) = self._fetch(f"SELECT count(*) FROM ({query.sql})")[0]
-        return int(count)
+        return self._count(f"({query.sql})")
 
     def _take(self, given: pa.Table | Path) -> None:
         if isinstance(given, Path):
@@ -63,15 +60,16 @@ class Oracle:
 
     def _only(self, what: str, these: str, those: str) -> list[str]:
         self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE alone AS {these} EXCEPT ALL {those}")
-        (count,) = self._fetch("SELECT count(*) FROM alone")[0]
+        count = self._count("alone")
         if not count:
             return []
-        samples = self._fetch(f"SELECT * FROM alone LIMIT {_SAMPLES}")
+        samples = self._duckdb.execute(f"SELECT * FROM alone LIMIT {_SAMPLES}").fetchall()
         return [f"{count} rows {what}, such as {', '.join(map(str, samples))}"]
 
-    def _fetch(self, sql: str) -> Sequence[tuple[object, ...]]:
-        rows: Sequence[tuple[object, ...]] = self._duckdb.execute(sql).fetchall()
-        return rows
+    def _count(self, rows: str) -> int:
+        found = self._duckdb.execute(f"SELECT count(*) FROM {rows}").fetchone()
+        assert found is not None
+        return int(found[0])
 
 
 def _comparable(name: str, kind: str) -> str:

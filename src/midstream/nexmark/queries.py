@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from midstream.eventtime.windows import session, sliding, tumbling
-from midstream.graph.stream import Stream, source
+from midstream.graph.stream import KeyedStream, Stream, source
 from midstream.nexmark.events import AUCTIONS, CYCLE, IN_FLIGHT
 from midstream.nexmark.source import NexmarkSource
 
@@ -49,8 +49,8 @@ class Query:
 
 QUERIES: dict[str, Query] = {}
 
-_DAY = "strftime(at AT TIME ZONE 'UTC', '%Y-%m-%d')"
-_SPARK_UTC = "convert_timezone(current_timezone(), 'UTC', at::timestamp_ntz)"
+_DAY = "strftime(date_time AT TIME ZONE 'UTC', '%Y-%m-%d')"
+_SPARK_UTC = "convert_timezone(current_timezone(), 'UTC', date_time::timestamp_ntz)"
 SPARK_DAY = f"date_format({_SPARK_UTC}, 'yyyy-MM-dd')"
 
 
@@ -67,7 +67,9 @@ def events(options: Mapping[str, int]) -> Events:
 
     # As in `Nexmark._auction`: twice the time until as many auctions have been opened as are in flight.
     horizon = IN_FLIGHT * CYCLE // AUCTIONS * 1_000_000 // options.get("rate", 10_000)
-    bid, auction, person = (source(table, load(table), event_time="at") for table in ("bid", "auction", "person"))
+    bid, auction, person = (
+        source(table, load(table), event_time="date_time") for table in ("bid", "auction", "person")
+    )
     return Events(bid, auction, person, f"{2 * horizon + 1} microseconds")
 
 
@@ -81,12 +83,12 @@ def _query(
     return register
 
 
-@_query("q0", "pass through", "SELECT auction, bidder, price, at FROM bid", stateful=False)
+@_query("q0", "pass through", "SELECT auction, bidder, price, date_time FROM bid", stateful=False)
 def _q0(events: Events) -> Stream:
-    return events.bid.sql("q0", "SELECT auction, bidder, price, at FROM input")
+    return events.bid.sql("q0", "SELECT auction, bidder, price, date_time FROM input")
 
 
-_Q1 = "SELECT auction, bidder, CAST(0.908 * price AS DECIMAL(23, 3)) AS price, at FROM {}"
+_Q1 = "SELECT auction, bidder, CAST(0.908 * price AS DECIMAL(23, 3)) AS price, date_time FROM {}"
 
 
 @_query("q1", "another currency", _Q1.format("bid"), stateful=False)
@@ -119,17 +121,17 @@ def _q3(events: Events) -> Stream:
 
 def _bids_in_time(events: Events) -> Stream:
     """Bids with their auctions, as far as these were open."""
-    bids = events.bid.sql("bids", "SELECT auction, bidder, price, at AS bid_at FROM input")
+    bids = events.bid.sql("bids", "SELECT auction, bidder, price, date_time AS bid_at FROM input")
     auctions = events.auction.sql(
-        "auctions", "SELECT id AS auction, seller, category, at AS opened, expires FROM input"
+        "auctions", "SELECT id AS auction, seller, category, date_time AS opened, expires FROM input"
     )
     within, times = (events.longest_auction, "0 seconds"), ("bid_at", "opened")
     joined = bids.join("bids-of-auctions", auctions, "auction", within=within, times=times)
     return joined.sql("in-time", "SELECT * FROM input WHERE bid_at BETWEEN opened AND expires")
 
 
-_IN_TIME = """SELECT b.*, b.at AS bid_at, a.seller, a.category, a.at AS opened, a.expires
-    FROM bid b JOIN auction a ON b.auction = a.id AND b.at BETWEEN a.at AND a.expires"""
+_IN_TIME = """SELECT b.*, b.date_time AS bid_at, a.seller, a.category, a.date_time AS opened, a.expires
+    FROM bid b JOIN auction a ON b.auction = a.id AND b.date_time BETWEEN a.date_time AND a.expires"""
 
 
 @_query(
@@ -166,7 +168,7 @@ def _raised(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
     "hot auctions",
     """WITH counts AS (
         SELECT auction, s AS window_start, count(*) AS n FROM bid, LATERAL (
-            SELECT unnest([time_bucket(INTERVAL 2 SECOND, at) - i * INTERVAL 2 SECOND FOR i IN range(5)]) AS s)
+            SELECT unnest([time_bucket(INTERVAL 2 SECOND, date_time) - i * INTERVAL 2 SECOND FOR i IN range(5)]) AS s)
         GROUP BY auction, s)
     SELECT auction, n, window_start FROM counts
     WHERE window_start + INTERVAL 10 SECOND <= (SELECT bid FROM watermark)
@@ -227,31 +229,33 @@ def _closed(rows: pa.Table, state: pa.Table, now: datetime | None) -> tuple[pa.T
 @_query(
     "q7",
     "highest bid of a window",
-    """SELECT auction, bidder, price, at FROM
-    (SELECT *, time_bucket(INTERVAL 10 SECOND, at) AS s FROM bid)
+    """SELECT auction, bidder, price, date_time FROM
+    (SELECT *, time_bucket(INTERVAL 10 SECOND, date_time) AS s FROM bid)
     WHERE s + INTERVAL 10 SECOND <= (SELECT bid FROM watermark)
     QUALIFY rank() OVER (PARTITION BY s ORDER BY price DESC) = 1""",
 )
 def _q7(events: Events) -> Stream:
     highest = events.bid.window(tumbling("10 seconds")).aggregate("highest", price=F.max("price"))
     best = highest.sql("best", "SELECT price, window_start AS best_at FROM input")
-    bids = events.bid.sql("bids", "SELECT auction, bidder, price, at FROM input")
-    joined = bids.join("windows", best, "price", window=tumbling("10 seconds"), times=("at", "best_at"))
-    return joined.sql("q7", "SELECT auction, bidder, price, at FROM input")
+    bids = events.bid.sql("bids", "SELECT auction, bidder, price, date_time FROM input")
+    joined = bids.join("windows", best, "price", window=tumbling("10 seconds"), times=("date_time", "best_at"))
+    return joined.sql("q7", "SELECT auction, bidder, price, date_time FROM input")
 
 
 @_query(
     "q8",
     "who joins and sells at once",
     """SELECT p.id, p.name, p.s AS window_start FROM
-    (SELECT *, time_bucket(INTERVAL 10 SECOND, at) AS s FROM person) p SEMI JOIN
-    (SELECT *, time_bucket(INTERVAL 10 SECOND, at) AS s FROM auction) a ON p.id = a.seller AND p.s = a.s
+    (SELECT *, time_bucket(INTERVAL 10 SECOND, date_time) AS s FROM person) p SEMI JOIN
+    (SELECT *, time_bucket(INTERVAL 10 SECOND, date_time) AS s FROM auction) a ON p.id = a.seller AND p.s = a.s
     WHERE p.s + INTERVAL 10 SECOND <= (SELECT least(auction, person) FROM watermark)""",
 )
 def _q8(events: Events) -> Stream:
-    people = events.person.sql("people", "SELECT id, name, at FROM input")
-    sellers = events.auction.sql("sellers", "SELECT seller AS id, at AS sold_at FROM input")
-    joined = people.join("q8-join", sellers, "id", how="semi", window=tumbling("10 seconds"), times=("at", "sold_at"))
+    people = events.person.sql("people", "SELECT id, name, date_time FROM input")
+    sellers = events.auction.sql("sellers", "SELECT seller AS id, date_time AS sold_at FROM input")
+    joined = people.join(
+        "q8-join", sellers, "id", how="semi", window=tumbling("10 seconds"), times=("date_time", "sold_at")
+    )
     return joined.sql("q8", "SELECT id, name, window_start FROM input")
 
 
@@ -266,13 +270,13 @@ def _q9(events: Events) -> Stream:
     return best.sql("q9", "SELECT auction, bidder, price, bid_at, seller, category FROM input")
 
 
-_Q10 = "SELECT auction, bidder, price, at, {day} AS day, {minute} AS minute FROM {table}"
+_Q10 = "SELECT auction, bidder, price, date_time, {day} AS day, {minute} AS minute FROM {table}"
 
 
 @_query(
     "q10",
     "a log by day and minute",
-    _Q10.format(day=_DAY, minute="strftime(at AT TIME ZONE 'UTC', '%H:%M')", table="bid"),
+    _Q10.format(day=_DAY, minute="strftime(date_time AT TIME ZONE 'UTC', '%H:%M')", table="bid"),
     stateful=False,
 )
 def _q10(events: Events) -> Stream:
@@ -284,11 +288,11 @@ def _q10(events: Events) -> Stream:
 @_query(
     "q11",
     "bids of a visit",
-    """SELECT bidder, count(*) AS n, min(at) AS window_start FROM
-    (SELECT *, sum(fresh) OVER (PARTITION BY bidder ORDER BY at ROWS UNBOUNDED PRECEDING) AS visit FROM
-        (SELECT *, CASE WHEN at - lag(at) OVER (PARTITION BY bidder ORDER BY at) <= INTERVAL 10 SECOND THEN 0 ELSE 1 END
-            AS fresh FROM bid))
-    GROUP BY bidder, visit HAVING max(at) + INTERVAL 10 SECOND <= (SELECT bid FROM watermark)""",
+    """SELECT bidder, count(*) AS n, min(date_time) AS window_start FROM
+    (SELECT *, sum(fresh) OVER (PARTITION BY bidder ORDER BY date_time ROWS UNBOUNDED PRECEDING) AS visit FROM
+        (SELECT *, CASE WHEN date_time - lag(date_time) OVER (PARTITION BY bidder ORDER BY date_time)
+            <= INTERVAL 10 SECOND THEN 0 ELSE 1 END AS fresh FROM bid))
+    GROUP BY bidder, visit HAVING max(date_time) + INTERVAL 10 SECOND <= (SELECT bid FROM watermark)""",
 )
 def _q11(events: Events) -> Stream:
     visits = events.bid.key_by("bidder").window(session("10 seconds")).aggregate("visits", n=F.count("*"))
@@ -301,24 +305,24 @@ _SIDE = "SELECT range AS key, 'v' || range AS value FROM range(10000)"
 @_query(
     "q13",
     "with a table that stays",
-    f"""SELECT auction, bidder, price, at, value FROM bid JOIN ({_SIDE}) ON auction % 10000 = key""",
+    f"""SELECT auction, bidder, price, date_time, value FROM bid JOIN ({_SIDE}) ON auction % 10000 = key""",
     stateful=False,
 )
 def _q13(events: Events) -> Stream:
     def with_side(bids: DataFrame) -> DataFrame:
         side = bids.sparkSession.range(10_000).selectExpr("id AS key", "concat('v', id) AS value")
         joined = bids.join(F.broadcast(side), F.expr("auction % 10000 = key"))
-        return joined.select("auction", "bidder", "price", "at", "value")
+        return joined.select("auction", "bidder", "price", "date_time", "value")
 
     return events.bid.transform("q13", with_side)
 
 
 _Q14 = """SELECT auction, bidder, CAST(0.908 * price AS DECIMAL(23, 3)) AS price,
     CASE WHEN {hour} BETWEEN 8 AND 18 THEN 'dayTime' WHEN {hour} <= 6 OR {hour} >= 20 THEN 'nightTime'
-    ELSE 'otherTime' END AS part, at FROM {table} WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000"""
+    ELSE 'otherTime' END AS part, date_time FROM {table} WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000"""
 
 
-@_query("q14", "calculations", _Q14.format(hour="hour(at AT TIME ZONE 'UTC')", table="bid"), stateful=False)
+@_query("q14", "calculations", _Q14.format(hour="hour(date_time AT TIME ZONE 'UTC')", table="bid"), stateful=False)
 def _q14(events: Events) -> Stream:
     return events.bid.sql("q14", _Q14.format(hour=f"hour({_SPARK_UTC})", table="input"))
 
@@ -333,6 +337,11 @@ def _statistics() -> dict[str, str]:
         counted[f"{column}s"] = f"count(DISTINCT {column})"
         counted |= {f"{column}s{n}": f"count(DISTINCT {column}) FILTER (WHERE {c})" for n, c in _ranks()}
     return counted
+
+
+def _aggregate(keyed: KeyedStream, id: str, columns: Mapping[str, str]) -> Stream:
+    aggregates: dict[str, Any] = dict(columns)
+    return keyed.aggregate(id, **aggregates)
 
 
 def _ranks() -> list[tuple[int, str]]:
@@ -350,13 +359,13 @@ def _named(columns: Mapping[str, str]) -> str:
 @_query("q15", "bids of a day", _statistics_sql(f"{_DAY} AS day"), keys=("day",))
 def _q15(events: Events) -> Stream:
     days = events.bid.sql("days", f"SELECT *, {SPARK_DAY} AS day FROM input")
-    return days.key_by("day").aggregate("q15", **_statistics())
+    return _aggregate(days.key_by("day"), "q15", _statistics())
 
 
 @_query("q16", "bids of a channel", _statistics_sql(f"channel, {_DAY} AS day"), keys=("channel", "day"))
 def _q16(events: Events) -> Stream:
     days = events.bid.sql("days", f"SELECT *, {SPARK_DAY} AS day FROM input")
-    return days.key_by("channel", "day").aggregate("q16", **_statistics())
+    return _aggregate(days.key_by("channel", "day"), "q16", _statistics())
 
 
 PER_AUCTION = {
@@ -377,44 +386,44 @@ PER_AUCTION = {
 )
 def _q17(events: Events) -> Stream:
     days = events.bid.sql("days", f"SELECT auction, price, {SPARK_DAY} AS day FROM input")
-    return days.key_by("auction", "day").aggregate("q17", **PER_AUCTION)
+    return _aggregate(days.key_by("auction", "day"), "q17", PER_AUCTION)
 
 
 @_query(
     "q18",
     "the last bid of each bidder",
-    """SELECT bidder, auction, price, at FROM bid
-    QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY at DESC, price DESC) = 1""",
+    """SELECT bidder, auction, price, date_time FROM bid
+    QUALIFY row_number() OVER (PARTITION BY bidder, auction ORDER BY date_time DESC, price DESC) = 1""",
     keys=("bidder", "auction"),
 )
 def _q18(events: Events) -> Stream:
-    bids = events.bid.sql("bids", "SELECT bidder, auction, price, at FROM input")
-    return bids.key_by("bidder", "auction").latest("q18", ["at", "price"])
+    bids = events.bid.sql("bids", "SELECT bidder, auction, price, date_time FROM input")
+    return bids.key_by("bidder", "auction").latest("q18", ["date_time", "price"])
 
 
 @_query(
     "q19",
     "the ten best bids",
-    """SELECT auction, row_number() OVER (PARTITION BY auction ORDER BY price DESC, at, bidder) AS rank, price, bidder,
-    at FROM bid QUALIFY rank <= 10""",
+    """SELECT auction, row_number() OVER (PARTITION BY auction ORDER BY price DESC, date_time, bidder) AS rank, price,
+    bidder, date_time FROM bid QUALIFY rank <= 10""",
     keys=("auction", "rank"),
 )
 def _q19(events: Events) -> Stream:
-    bids = events.bid.sql("bids", "SELECT auction, price, bidder, at FROM input")
-    return bids.key_by("auction").top("q19", 10, ["price desc", "at asc", "bidder asc"])
+    bids = events.bid.sql("bids", "SELECT auction, price, bidder, date_time FROM input")
+    return bids.key_by("auction").top("q19", 10, ["price desc", "date_time asc", "bidder asc"])
 
 
 @_query(
     "q20",
     "bids with their auctions",
-    """SELECT b.auction, b.bidder, b.price, b.at, a.item, a.seller FROM bid b JOIN auction a ON b.auction = a.id
+    """SELECT b.auction, b.bidder, b.price, b.date_time, a.item, a.seller FROM bid b JOIN auction a ON b.auction = a.id
     WHERE a.category = 10""",
 )
 def _q20(events: Events) -> Stream:
-    bids = events.bid.sql("bids", "SELECT auction, bidder, price, at FROM input")
+    bids = events.bid.sql("bids", "SELECT auction, bidder, price, date_time FROM input")
     auctions = events.auction.sql("of-ten", "SELECT id AS auction, item, seller FROM input WHERE category = 10")
     joined = bids.join("q20-join", auctions, "auction", keep_all=True)
-    return joined.sql("q20", "SELECT auction, bidder, price, at, item, seller FROM input")
+    return joined.sql("q20", "SELECT auction, bidder, price, date_time, item, seller FROM input")
 
 
 _Q21 = """SELECT auction, bidder, price, channel,
