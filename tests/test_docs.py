@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import midstream
+from tests.engine.harness import run_available
 
 MODULES = sorted(
     module.name for module in pkgutil.walk_packages(midstream.__path__, "midstream.") if "__main__" not in module.name
@@ -107,7 +108,7 @@ def test_the_page_on_changing_a_pipeline_runs(spark: SparkSession, tmp_path: Pat
 
 
 def test_the_page_on_event_time_runs(spark: SparkSession, tmp_path: Path) -> None:
-    first, joins, changes = examples("docs/eventtime.md", tmp_path)
+    first, joins, timers, changes = examples("docs/eventtime.md", tmp_path)
     for number, second in enumerate((0, 50, 75)):
         view = {"page": "a", "visitor": "v", "at": f"2026-01-01T00:{second // 60:02d}:{second % 60:02d}Z"}
         (tmp_path / "in" / f"{number}.json").write_text(json.dumps(view))
@@ -118,6 +119,9 @@ def test_the_page_on_event_time_runs(spark: SparkSession, tmp_path: Path) -> Non
     assert (closed.page, closed.n) == ("a", 2)
     exec(joins, names)
     assert told == ["joined"]
+    exec(timers, names)
+    silent = names["gone"].sink("gone-out", names["ms"].sinks.memory())
+    run_available(silent, spark, tmp_path / "chk-timers")
     with orders_coming_in(tmp_path):  # rows without a time are rows, too
         exec(changes, names)
     names["run"].stop()

@@ -45,6 +45,15 @@ def test_keycount_counts_right_and_compares(tmp_path: Path, peer: str) -> None:
 
 
 @pytest.mark.long
+def test_nexmark_gives_what_duckdb_does(tmp_path: Path) -> None:
+    report = bench(tmp_path, "nexmark")
+
+    assert set(report["ours"]) == {"q0", "q8"}
+    assert set(report["ratios"]) == {"q8: rows/s vs native"}
+    assert all(figures["correct"] for figures in (*report["ours"].values(), *report["peers"].values()))
+
+
+@pytest.mark.long
 def test_stateful_counts_right_and_compares(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("google.protobuf.descriptor")

@@ -173,13 +173,13 @@ def test_late_rows_go_where_they_are_sent(spark: SparkSession, tmp_path: Path, i
 
 def test_state_stays_small_and_is_reclaimed(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
     events_in = inbox(SCHEMA)
-    fill(events_in, [[(f"k{n}", 10 * e, n) for n in range(50)] for e in range(30)])
+    fill(events_in, [[(f"k{n}", 10 * e, n) for n in range(50)] for e in range(16)])
     flow = counts(events(events_in), ms.tumbling("10 seconds")).sink("out", ms.sinks.noop())
     run = run_available(flow, spark, tmp_path / "chk", retain_epochs=2)
     states = [report.steps["counts"] for report in run.epochs()]
     assert {state.state_rows for state in states} == {50}
     assert max(state.state_bytes for state in states[5:]) <= 2 * states[2].state_bytes
-    assert states[-1].watermark == at(290)
+    assert states[-1].watermark == at(150)
 
 
 class TestRefused:

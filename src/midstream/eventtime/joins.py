@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from midstream.eventtime.instants import Instants, instants
 from midstream.eventtime.late import NEVER, without_late, without_rows
 from midstream.eventtime.pairs import pairs
 from midstream.eventtime.sides import LEFT, RIGHT, SIDE, How, Side, carried
 from midstream.eventtime.windows import END
 from midstream.state.keys import flatten, group_rows
-from midstream.state.ranges import to_orderable
 from midstream.state.tables import Groups, Hashes, KeyedResult, Mask, Positions, Snapshot, TableDelta, TableSpec, Times
 
 
@@ -78,13 +77,12 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class WindowJoin:
-    """Both sides are kept by key and window until the window is over, and joined then."""
+class _Join:
+    """What all joins have: two sides, each with a table, and the shape of what they give."""
 
     left: Side
     right: Side
     shape: Shape
-    lateness: int
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
@@ -94,12 +92,19 @@ class WindowJoin:
     def output(self) -> pa.Schema:
         return self.shape.output
 
+
+@dataclass(frozen=True)
+class WindowJoin(_Join):
+    """Both sides are kept by key and window until the window is over, and joined then."""
+
+    lateness: int
+
     def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         before = NEVER if times.before is None else times.before
-        late, rows, groups = without_late(_instants(groups.keys, END) <= before - self.lateness, rows, groups)
+        late, rows, groups = without_late(instants(groups.keys, END) <= before - self.lateness, rows, groups)
         deltas = {side.name: _appended(groups, *side.rows_of(rows, groups)) for side in (self.left, self.right)}
         if not times.firing or times.now is None:
-            ends = _instants(groups.keys, END)
+            ends = instants(groups.keys, END)
             due = int(ends.min()) + self.lateness if len(ends) else None
             return KeyedResult(self.output.empty_table(), _written(deltas), late, due)
         output, deltas, next_end = self._fire(times.now - self.lateness, deltas, snapshot)
@@ -113,7 +118,7 @@ class WindowJoin:
         for side in (self.left, self.right):
             hashes, rows = [np.empty(0, np.int64)], [side.table.schema.empty_table()]
             for of_piece, piece in snapshot.scan_hashed(side.name, deltas[side.name]):
-                ends = _instants(piece, END)
+                ends = instants(piece, END)
                 hashes.append(of_piece[ends <= bound])
                 rows.append(piece.filter(pa.array(ends <= bound)))
                 dues += [int(ends[ends > bound].min())] if (ends > bound).any() else []
@@ -129,23 +134,12 @@ class WindowJoin:
 
 
 @dataclass(frozen=True)
-class IntervalJoin:
+class IntervalJoin(_Join):
     """Rows of both sides are kept until no partner can come any more: a right row's time is from `lower` to `upper`
     after the left row's. Pairs are given as they come, rows without partner when none can come."""
 
-    left: Side
-    right: Side
-    shape: Shape
     lower: int
     upper: int
-
-    @property
-    def tables(self) -> tuple[TableSpec, ...]:
-        return (self.left.table, self.right.table)
-
-    @property
-    def output(self) -> pa.Schema:
-        return self.shape.output
 
     @property
     def _gives_pairs(self) -> bool:
@@ -163,14 +157,14 @@ class IntervalJoin:
 
     def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         before = NEVER if times.before is None else times.before
-        late, rows, groups = without_rows(self._instants(rows) < before, rows, groups)
+        late, rows, groups = without_rows(self._times_of(rows) < before, rows, groups)
         fresh = {side.name: side.rows_of(rows, groups) for side in (self.left, self.right)}
         deltas = {name: _appended(groups, *found) for name, found in fresh.items()}
         output = [self._pairs(fresh, groups, snapshot)] if self._gives_pairs else []
         dues = [
             int(of_side.min()) + self._slack(side.name)
             for side in (self.left, self.right)
-            if len(of_side := _instants(fresh[side.name][1], str(side.range_column)))
+            if len(of_side := instants(fresh[side.name][1], str(side.range_column)))
         ]
         due = min(dues, default=None)
         if times.firing and times.now is not None:
@@ -178,9 +172,9 @@ class IntervalJoin:
             output += alone
         return KeyedResult(pa.concat_tables([self.output.empty_table(), *output]), _written(deltas), late, due)
 
-    def _instants(self, rows: pa.Table) -> npt.NDArray[np.int64]:
+    def _times_of(self, rows: pa.Table) -> Instants:
         """The time of each row, whichever side it is of."""
-        left, right = (_instants(rows, carried(side.name, str(side.range_column))) for side in (self.left, self.right))
+        left, right = (instants(rows, carried(side.name, str(side.range_column))) for side in (self.left, self.right))
         return np.where(np.asarray(rows.column(SIDE)), right, left)
 
     def _slack(self, side: str) -> int:
@@ -199,8 +193,8 @@ class IntervalJoin:
     def _in_reach(self, pair: tuple[Positions, Positions], left: Rows, right: Rows) -> tuple[Positions, Positions]:
         lefts, rights = pair
         apart = (
-            _instants(right.values, str(self.right.range_column))[rights]
-            - _instants(left.values, str(self.left.range_column))[lefts]
+            instants(right.values, str(self.right.range_column))[rights]
+            - instants(left.values, str(self.left.range_column))[lefts]
         )
         kept = (apart >= self.lower) & (apart <= self.upper)
         return lefts[kept], rights[kept]
@@ -215,7 +209,7 @@ class IntervalJoin:
             pieces = list(snapshot.scan_hashed(side.name, deltas[side.name]))
             rows = flatten(pa.concat_tables([side.table.schema.empty_table(), *(rows for _, rows in pieces)]))
             held[side.name] = np.concatenate([np.empty(0, np.int64), *(hashes for hashes, _ in pieces)]), rows
-            ends = _instants(rows, str(side.range_column))
+            ends = instants(rows, str(side.range_column))
             next_due = ends + self._slack(side.name)
             dues += [int(next_due[next_due > now].min())] if (next_due > now).any() else []
             bound = now - self._held(side.name)
@@ -230,7 +224,7 @@ class IntervalJoin:
         pair = self._in_reach(_matches(groups.keys, left, right), left, right)
         pieces = [self.output.empty_table()]
         for side, rows, mine in ((self.left, left, pair[0]), (self.right, right, pair[1])):
-            last = _instants(rows.values, str(side.range_column)) + self._reach(side.name)
+            last = instants(rows.values, str(side.range_column)) + self._reach(side.name)
             leaves = (last < now) & (last >= before)
             has_partner = np.isin(np.arange(len(rows.owner)), mine)
             if self.shape.how is How.SEMI and side is self.left:
@@ -244,20 +238,8 @@ class IntervalJoin:
 
 
 @dataclass(frozen=True)
-class PlainJoin:
+class PlainJoin(_Join):
     """Pairs of rows with one key, whenever they come: both sides are kept for good."""
-
-    left: Side
-    right: Side
-    shape: Shape
-
-    @property
-    def tables(self) -> tuple[TableSpec, ...]:
-        return (self.left.table, self.right.table)
-
-    @property
-    def output(self) -> pa.Schema:
-        return self.shape.output
 
     def run(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         fresh = {side.name: side.rows_of(rows, groups) for side in (self.left, self.right)}
@@ -317,7 +299,3 @@ def _appended(groups: Groups, owners: Positions, values: pa.Table) -> TableDelta
 
 def _written(deltas: Mapping[str, TableDelta]) -> dict[str, TableDelta]:
     return {name: d for name, d in deltas.items() if len(d.hashes) or d.removed or d.delete_below is not None}
-
-
-def _instants(rows: pa.Table, column: str) -> npt.NDArray[np.int64]:
-    return np.asarray(pc.fill_null(to_orderable(rows.column(column)), 0), np.int64)

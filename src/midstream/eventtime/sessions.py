@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.aggregates.function import AggregateFunction
+from midstream.eventtime.instants import Instants, instants, least
 from midstream.eventtime.late import NEVER, without_rows
 from midstream.eventtime.windows import END, START
 from midstream.state.keys import flatten, group_rows
-from midstream.state.ranges import to_orderable
 from midstream.state.tables import (
     Found,
     FoundRows,
@@ -34,7 +33,6 @@ from midstream.state.tables import (
 )
 
 ROWS = "rows"
-Instants = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -70,15 +68,14 @@ class SessionAggregate:
             output, delta, due = self._fire(times.now - self.lateness, new, snapshot)
         else:
             # A row alone is a session of its own; with others it can only last longer.
-            ends = _instants(new.values, END)
-            output, delta, due = self.output.empty_table(), new, int(ends.min()) if len(ends) else None
+            output, delta, due = self.output.empty_table(), new, least(instants(new.values, END))
         deltas = {ROWS: delta} if len(delta.hashes) else {}
         return KeyedResult(output, deltas, late, None if due is None else due + self.lateness)
 
     def _late(self, before: int, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> Mask:
         """Which rows are of sessions that were over before. One as old as that is in time if its session is longer."""
         late = np.zeros(rows.num_rows, np.bool_)
-        alone = _instants(rows, END)[groups.order] + self.lateness <= before
+        alone = instants(rows, END)[groups.order] + self.lateness <= before
         if not alone.any():
             return late
         owners = np.repeat(np.arange(len(groups)), groups.sizes)
@@ -87,7 +84,7 @@ class SessionAggregate:
         of_asked = np.isin(owners, asked)
         mine = groups.order[of_asked]
         owner = np.concatenate([asked[found.owner], owners[of_asked]])
-        time = np.concatenate([_instants(found.values, START), _instants(rows, START)[mine]])
+        time = np.concatenate([instants(found.values, START), instants(rows, START)[mine]])
         sessions = _Sessions.of(owner, time, self.gap)
         over = sessions.of_row(sessions.ends + self.lateness <= before)
         among_new = sessions.order[over] - len(found.owner)
@@ -100,7 +97,7 @@ class SessionAggregate:
         for hashes, rows in snapshot.scan_hashed(ROWS, new):
             groups = group_rows(hashes, rows.select(self.keys.names))
             owner = np.repeat(np.arange(len(groups)), groups.sizes)
-            sessions = _Sessions.of(owner, _instants(rows, START)[groups.order], self.gap)
+            sessions = _Sessions.of(owner, instants(rows, START)[groups.order], self.gap)
             over = sessions.ends <= bound
             dues += [int(sessions.ends[~over].min())] if not over.all() else []
             if over.any():
@@ -115,8 +112,8 @@ class SessionAggregate:
         owners = sessions.owners[over]
         kind = self.values.field(START).type
         keys = groups.keys.take(pa.array(owners))
-        for name, instants in ((START, sessions.starts), (END, sessions.ends)):
-            keys = keys.append_column(self.values.field(name), pa.array(instants[over]).cast(kind))
+        for name, moments in ((START, sessions.starts), (END, sessions.ends)):
+            keys = keys.append_column(self.values.field(name), pa.array(moments[over]).cast(kind))
         closed = Groups(groups.hashes[owners], keys, np.arange(int(sizes.sum())), np.cumsum(sizes) - sizes)
         rows = flatten(ordered.filter(pa.array(of_row)))
         columns, _ = self.aggregate.update(rows, closed, Nothing(self.aggregate.tables))
@@ -228,7 +225,3 @@ class Nothing:
 
     def scan_hashed(self, table: str, overlay: TableDelta | None = None) -> Iterator[tuple[Hashes, pa.Table]]:
         yield from ()
-
-
-def _instants(rows: pa.Table, column: str) -> Instants:
-    return np.asarray(to_orderable(rows.column(column)), np.int64)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from midstream.aggregates.function import MAIN, AggregateFunction
+from midstream.eventtime.instants import instants, least
 from midstream.eventtime.late import NEVER, without_late
 from midstream.eventtime.windows import END, Emit
-from midstream.state.ranges import to_orderable
 from midstream.state.tables import Groups, KeyedResult, Snapshot, TableDelta, TableSpec, Times, nothing_of
 
 
@@ -37,13 +36,13 @@ class WindowedAggregate:
 
     def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         before = NEVER if times.before is None else times.before
-        ends = _ends(groups.keys)
+        ends = instants(groups.keys, END)
         late, rows, groups = without_late(ends <= before - self.lateness, rows, groups)
-        ends = _ends(groups.keys)
+        ends = instants(groups.keys, END)
         columns, deltas = self.aggregate.update(rows, groups, snapshot)
         results = self.aggregate.finished(groups.keys, columns)
         output = [results if self.emit is Emit.CHANGED else results.filter(pa.array(ends <= before))]
-        due = _least(ends[ends > before])
+        due = least(ends[ends > before])
         if times.firing and times.now is not None:
             fired, due = self._fire(before, times.now, snapshot, deltas)
             output += fired
@@ -58,8 +57,8 @@ class WindowedAggregate:
 
         def over(rows: pa.Table) -> pa.Table:
             nonlocal gone
-            ends = _ends(rows)
-            dues.append(_least(ends[ends > now]))
+            ends = instants(rows, END)
+            dues.append(least(ends[ends > now]))
             gone += int(np.count_nonzero(ends < bound))
             return rows.filter(pa.array((ends > before) & (ends <= now)))
 
@@ -68,18 +67,10 @@ class WindowedAggregate:
         for table in self.tables:
             if table.name != MAIN:
                 pieces = snapshot.scan(table.name, deltas.get(table.name))
-                counts[table.name] = sum(int(np.count_nonzero(_ends(piece) < bound)) for piece in pieces)
+                counts[table.name] = sum(int(np.count_nonzero(instants(piece, END) < bound)) for piece in pieces)
         for table in self.tables:
             if counts[table.name]:
                 delta = deltas.get(table.name) or nothing_of(table)
                 removed = delta.removed + counts[table.name]
                 deltas[table.name] = replace(delta, removed=removed, delete_below=bound)
         return results if self.emit is Emit.CLOSED else [], min((due for due in dues if due is not None), default=None)
-
-
-def _ends(keys: pa.Table) -> npt.NDArray[np.int64]:
-    return np.asarray(to_orderable(keys.column(END)), np.int64)
-
-
-def _least(ends: npt.NDArray[np.int64]) -> int | None:
-    return int(ends.min()) if len(ends) else None

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from midstream.eventtime.instants import instants
 from midstream.eventtime.late import NEVER, without_rows
-from midstream.state.ranges import to_orderable
 from midstream.state.tables import Groups, KeyedResult, Snapshot, TableDelta, TableSpec, Times, nothing_of
 
 SEEN = "seen"
@@ -30,14 +30,14 @@ class Dedup:
 
     def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         before = NEVER if times.before is None else times.before
-        late, rows, groups = without_rows(_instants(rows, self.time) < before, rows, groups)
-        instants = _instants(rows, self.time)
+        late, rows, groups = without_rows(instants(rows, self.time) < before, rows, groups)
+        times_of_rows = instants(rows, self.time)
         deltas: dict[str, TableDelta] = {}
         output, due = self.output.empty_table(), None
         if len(groups):
             known = snapshot.lookup(SEEN, groups.hashes, groups.keys)
             owners = np.repeat(np.arange(len(groups)), groups.sizes)
-            earliest = groups.order[np.lexsort((instants[groups.order], owners))[groups.starts]]
+            earliest = groups.order[np.lexsort((times_of_rows[groups.order], owners))[groups.starts]]
             fresh = ~known.found
             first = rows.take(pa.array(earliest[fresh]))
             output = first.select(self.output.names).cast(self.output)
@@ -45,26 +45,22 @@ class Dedup:
                 keys = groups.keys.filter(pa.array(fresh))
                 values = output.select([self.time])
                 deltas[SEEN] = TableDelta(groups.hashes[fresh], keys, values, added=int(fresh.sum()))
-                due = int(instants[earliest[fresh]].min()) + _SLACK
+                due = int(times_of_rows[earliest[fresh]].min()) + _SLACK
         if times.firing and times.now is not None:
             due = self._forget(times.now, deltas, snapshot)
         return KeyedResult(output, deltas, late, due)
 
     def _forget(self, now: int, deltas: dict[str, TableDelta], snapshot: Snapshot) -> int | None:
         """Forget keys whose repetitions would be late. Gives when to do so again."""
-        pieces = [_instants(piece, self.time) for piece in snapshot.scan(SEEN, deltas.get(SEEN))]
-        instants = np.concatenate([np.empty(0, np.int64), *pieces])
-        gone = int(np.count_nonzero(instants < now))
+        pieces = [instants(piece, self.time) for piece in snapshot.scan(SEEN, deltas.get(SEEN))]
+        seen = np.concatenate([np.empty(0, np.int64), *pieces])
+        gone = int(np.count_nonzero(seen < now))
         if gone:
             delta = deltas.get(SEEN) or nothing_of(self.tables[0])
             deltas[SEEN] = replace(delta, removed=delta.removed + gone, delete_below=now)
-        left = instants[instants >= now]
+        left = seen[seen >= now]
         return int(left.min()) + _SLACK if len(left) else None
 
 
 _SLACK = 10_000_000
 """For how long a key may be of no use before the state is looked through for it."""
-
-
-def _instants(rows: pa.Table, column: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.asarray(to_orderable(rows.column(column)), np.int64)
