@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -61,6 +62,7 @@ def test_other_partitions_and_another_undone(spark: SparkSession, tmp_path: Path
     assert given(sink) == flat([oracle.epoch(rows) for rows in stage.epochs])
 
 
+@pytest.mark.long
 def test_sessions_with_other_partitions(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
     events_in, sink = inbox(SCHEMA), ms.sinks.memory()
     keyed = events(events_in, "5 seconds").key_by("k").window(ms.session("3 seconds"))
@@ -106,6 +108,7 @@ def test_windows_that_are_put_in_and_taken_out(spark: SparkSession, tmp_path: Pa
     assert given(more) == flat(found)
 
 
+@pytest.mark.long
 def test_other_windows(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
     """Those that are open take no more rows, and give what they have when they are over."""
     events_in, sink = inbox(SCHEMA), ms.sinks.memory()

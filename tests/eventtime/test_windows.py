@@ -84,7 +84,7 @@ def test_a_window_gives_its_result_when_it_is_over(spark: SparkSession, tmp_path
     check(spark, tmp_path, inbox(SCHEMA), epochs, Windows(10, 10))
 
 
-@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("early", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_rows_out_of_order_and_late(spark: SparkSession, tmp_path: Path, inbox: Inboxes, early: bool) -> None:
     chance = random.Random(7)
     epochs: list[list[Row]] = [

@@ -16,7 +16,7 @@ from tests.engine.harness import run_available
 
 EVENTS, RATE = 12_000, 200
 OPTIONS = {"rate": RATE, "events": EVENTS, "events_per_epoch": 5_000, "partitions": 2}
-SHORT = ("q4", "q5", "q6", "q7", "q8", "q20")
+SHORT = ("q5", "q6", "q8")
 
 
 @pytest.fixture(scope="module")

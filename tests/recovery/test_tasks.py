@@ -74,6 +74,7 @@ def test_a_worker_that_is_killed(tmp_path: Path) -> None:
     assert (tmp_path / "marks" / "died").exists()
 
 
+@pytest.mark.long
 def test_lost_executors_and_speculative_attempts(tmp_path: Path) -> None:
     """Lost shuffle files are made again by steps that had reported already; of two attempts that race one is taken."""
     (tmp_path / "cluster").mkdir()

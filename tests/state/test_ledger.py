@@ -10,7 +10,7 @@ from midstream.errors import CheckpointError
 from midstream.state.directory import DirectoryStore
 from midstream.state.hashspace import even_ranges
 from midstream.state.ledger import Ledger
-from midstream.state.manifest import Manifest, StepState, decode_manifest, encode_manifest, manifest_path
+from midstream.state.manifest import Manifest, SourceTime, StepState, decode_manifest, encode_manifest, manifest_path
 from midstream.state.tables import TableKind
 from tests.state.model import Table, spec_of
 
@@ -29,8 +29,9 @@ def test_a_manifest_reads_back_as_it_was_written(store: DirectoryStore) -> None:
     table.write([(("a", 1), (1, "x")), ((None, 9), None)])
     table.delete_below(1)
     ledger = Ledger.open(store)
-    steps = {"totals": StepState(even_ranges(3), {"t": table.state})}
-    before = replace(manifest(ledger, 0), steps=steps, offsets="v1\n{}", watermark=5, metrics={"totals": {"rows": 2}})
+    steps = {"totals": StepState(even_ranges(3), {"t": table.state}, watermark=7, due=9)}
+    times = {"bids": SourceTime(5, 1.5), "idle": SourceTime(idle=True)}
+    before = replace(manifest(ledger, 0), steps=steps, offsets="v1\n{}", times=times, metrics={"totals": {"rows": 2}})
     assert decode_manifest(encode_manifest(before), "x") == before
 
 
