@@ -268,7 +268,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_worker_that_dies_costs_only_its_job(table: Table) -> None:
-    others = _zombies()  # of tests before this one that let a run die
+    others = set(_children())  # of tests before this one that let a run die
     fill(table, 3)
     compactor = Compactor(table.store, {"x": POLICY}, generation=1)
     try:
