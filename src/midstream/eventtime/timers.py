@@ -3,15 +3,14 @@ state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from midstream.eventtime.instants import Instants, least
 from midstream.state.keys import flatten, group_rows
 from midstream.state.ranges import to_orderable
 from midstream.state.tables import Groups, Hashes, KeyedResult, Snapshot, TableSpec, Times
@@ -44,7 +43,7 @@ class WithTimers:
             dues.append(later)
         result = replace(self.inner, more=(_instant(times.now),)).run(rows, groups, snapshot)
         if STATE in result.deltas:
-            dues.append(_least(self._instants(result.deltas[STATE].values)))
+            dues.append(least(self._instants(result.deltas[STATE].values)))
         return replace(result, due=min((due for due in dues if due is not None), default=None))
 
     def _due(self, now: int, snapshot: Snapshot) -> tuple[Hashes, pa.Table, int | None]:
@@ -61,7 +60,7 @@ class WithTimers:
                 later.append(int(ahead.min()))
         return np.concatenate(hashes), flatten(pa.concat_tables(keys)), min(later, default=None)
 
-    def _instants(self, values: pa.Table) -> npt.NDArray[np.int64]:
+    def _instants(self, values: pa.Table) -> Instants:
         return np.asarray(to_orderable(values.column(self.timer).drop_null()), np.int64)
 
 
@@ -81,7 +80,3 @@ def _with_keys(rows: pa.Table, groups: Groups, hashes: Hashes, keys: pa.Table) -
 
 def _instant(microseconds: int | None) -> datetime | None:
     return None if microseconds is None else datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
-
-
-def _least(times: Iterable[int]) -> int | None:
-    return min((int(time) for time in times), default=None)

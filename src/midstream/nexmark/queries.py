@@ -44,7 +44,6 @@ class Query:
     build: Callable[[Events], Stream]
     sql: str
     keys: tuple[str, ...] = ()
-    stateful: bool = True
 
 
 QUERIES: dict[str, Query] = {}
@@ -74,16 +73,16 @@ def events(options: Mapping[str, int]) -> Events:
 
 
 def _query(
-    name: str, about: str, sql: str, keys: tuple[str, ...] = (), stateful: bool = True
+    name: str, about: str, sql: str, keys: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Events], Stream]], Callable[[Events], Stream]]:
     def register(build: Callable[[Events], Stream]) -> Callable[[Events], Stream]:
-        QUERIES[name] = Query(name, about, build, sql, keys, stateful)
+        QUERIES[name] = Query(name, about, build, sql, keys)
         return build
 
     return register
 
 
-@_query("q0", "pass through", "SELECT auction, bidder, price, date_time FROM bid", stateful=False)
+@_query("q0", "pass through", "SELECT auction, bidder, price, date_time FROM bid")
 def _q0(events: Events) -> Stream:
     return events.bid.sql("q0", "SELECT auction, bidder, price, date_time FROM input")
 
@@ -91,7 +90,7 @@ def _q0(events: Events) -> Stream:
 _Q1 = "SELECT auction, bidder, CAST(0.908 * price AS DECIMAL(23, 3)) AS price, date_time FROM {}"
 
 
-@_query("q1", "another currency", _Q1.format("bid"), stateful=False)
+@_query("q1", "another currency", _Q1.format("bid"))
 def _q1(events: Events) -> Stream:
     return events.bid.sql("q1", _Q1.format("input"))
 
@@ -99,7 +98,7 @@ def _q1(events: Events) -> Stream:
 _Q2 = "SELECT auction, price FROM {} WHERE auction % 123 = 0"
 
 
-@_query("q2", "some auctions", _Q2.format("bid"), stateful=False)
+@_query("q2", "some auctions", _Q2.format("bid"))
 def _q2(events: Events) -> Stream:
     return events.bid.sql("q2", _Q2.format("input"))
 
@@ -277,7 +276,6 @@ _Q10 = "SELECT auction, bidder, price, date_time, {day} AS day, {minute} AS minu
     "q10",
     "a log by day and minute",
     _Q10.format(day=_DAY, minute="strftime(date_time AT TIME ZONE 'UTC', '%H:%M')", table="bid"),
-    stateful=False,
 )
 def _q10(events: Events) -> Stream:
     return events.bid.sql(
@@ -306,7 +304,6 @@ _SIDE = "SELECT range AS key, 'v' || range AS value FROM range(10000)"
     "q13",
     "with a table that stays",
     f"""SELECT auction, bidder, price, date_time, value FROM bid JOIN ({_SIDE}) ON auction % 10000 = key""",
-    stateful=False,
 )
 def _q13(events: Events) -> Stream:
     def with_side(bids: DataFrame) -> DataFrame:
@@ -322,7 +319,7 @@ _Q14 = """SELECT auction, bidder, CAST(0.908 * price AS DECIMAL(23, 3)) AS price
     ELSE 'otherTime' END AS part, date_time FROM {table} WHERE 0.908 * price > 1000000 AND 0.908 * price < 50000000"""
 
 
-@_query("q14", "calculations", _Q14.format(hour="hour(date_time AT TIME ZONE 'UTC')", table="bid"), stateful=False)
+@_query("q14", "calculations", _Q14.format(hour="hour(date_time AT TIME ZONE 'UTC')", table="bid"))
 def _q14(events: Events) -> Stream:
     return events.bid.sql("q14", _Q14.format(hour=f"hour({_SPARK_UTC})", table="input"))
 
@@ -433,7 +430,7 @@ _Q21 = """SELECT auction, bidder, price, channel,
     OR regexp_extract(url, '(&|^)channel_id=([^&]*)', 2) <> ''"""
 
 
-@_query("q21", "channels", _Q21.format("bid"), stateful=False)
+@_query("q21", "channels", _Q21.format("bid"))
 def _q21(events: Events) -> Stream:
     return events.bid.sql("q21", _Q21.format("input"))
 
@@ -445,7 +442,6 @@ _Q22 = "SELECT auction, bidder, price, channel, {} FROM {}"
     "q22",
     "parts of addresses",
     _Q22.format(", ".join(f"split_part(url, '/', {n}) AS dir{n - 3}" for n in (4, 5, 6)), "bid"),
-    stateful=False,
 )
 def _q22(events: Events) -> Stream:
     parts = ", ".join(f"split_part(url, '/', {n}) AS dir{n - 3}" for n in (4, 5, 6))
