@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -20,6 +21,9 @@ from midstream.schemas import quoted, to_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+JoinFunction: TypeAlias = WindowJoin | IntervalJoin | PlainJoin | Lookup
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Union:
 
 @dataclass(frozen=True)
 class PlannedJoin:
-    function: WindowJoin | IntervalJoin | PlainJoin | Lookup
+    function: JoinFunction
     union: Union
     keys: tuple[str, ...]
     output: StructType
@@ -62,58 +66,62 @@ class PlannedJoin:
 
 def plan_join(step: JoinStep, left: StructType, right: StructType) -> PlannedJoin:
     """What a join does; raises when the sides do not fit."""
+    _check_keys(step, left, right)
+    windows = _windows(step, left, right)
+    key = StructType([left[name] for name in step.keys])
+    if windows is not None:
+        time = left[windows[0].time].dataType
+        key = key.add(START, time).add(END, time)
+    sides = [StructType([field for field in side if field.name not in key.names]) for side in (left, right)]
+    if same := sorted(set(sides[0].names) & set(sides[1].names)):
+        raise GraphError.same_names(step.id, same)
+    output = StructType([*key])
+    for field in (field for side in (sides[:1] if step.how in (How.SEMI, How.ANTI) else sides) for field in side):
+        output = output.add(field.name, field.dataType, True)
+    times = _times(step, sides) if step.within is not None else None
+    ranges = (END, END) if windows is not None else times or (None, None)
+    kept_left, kept_right = (
+        Side(name, to_arrow(key), _nullable(to_arrow(side)), column)
+        for name, side, column in zip((LEFT, RIGHT), sides, ranges, strict=True)
+    )
+    function = _function(step, kept_left, kept_right, to_arrow(output))
+    keys = tuple(key.names)
+    return PlannedJoin(function, Union(keys, sides[0], sides[1], windows, times), keys, output)
+
+
+def _function(step: JoinStep, left: Side, right: Side, output: pa.Schema) -> JoinFunction:
+    shape = Shape(output, step.how)
+    if step.windowing is not None:
+        return WindowJoin(left, right, shape, step.windowing.lateness)
+    if step.within is not None:
+        return IntervalJoin(left, right, shape, *step.within)
+    return Lookup(left, right, output, step.how is How.INNER) if step.latest else PlainJoin(left, right, shape)
+
+
+def _check_keys(step: JoinStep, left: StructType, right: StructType) -> None:
     for key in step.keys:
         if key not in right.names:
             raise GraphError.unknown_key(step.id, key, right.names)
         kinds = left[key].dataType, right[key].dataType
         if kinds[0] != kinds[1]:
             raise GraphError.other_key_type(step.id, key, *(kind.simpleString() for kind in kinds))
-    windowed = step.windowing is not None
-    keys = (*step.keys, START, END) if windowed else step.keys
-    dropped = {*step.keys, START, END} if windowed else set(step.keys)
-    sides = [StructType([field for field in side if field.name not in dropped]) for side in (left, right)]
-    if same := sorted(set(sides[0].names) & set(sides[1].names)):
-        raise GraphError.same_names(step.id, same)
-    windows, time_type = None, None
-    if step.windowing is not None:
-        windows = (
-            assignment(step, step.windowing, left, step.input, step.times[0]),
-            assignment(step, step.windowing, right, step.other, step.times[1]),
-        )
-        time_type = left[windows[0].time].dataType
-    key_fields = [*(left[key] for key in step.keys)]
-    if time_type is not None:
-        key_fields += StructType().add(START, time_type).add(END, time_type).fields
-    key_schema = to_arrow(StructType(key_fields))
-    given = sides[:1] if step.how in (How.SEMI, How.ANTI) else sides
-    nullable = [field for side in given for field in side]
-    output = StructType([*key_fields])
-    for field in nullable:
-        output = output.add(field.name, field.dataType, True)
-    shape = Shape(to_arrow(output), step.how)
-    values = [_nullable(to_arrow(side)) for side in sides]
-    function: WindowJoin | IntervalJoin | PlainJoin | Lookup
-    interval = None
-    if step.windowing is not None:
-        both = [Side(name, key_schema, schema, END) for name, schema in zip((LEFT, RIGHT), values, strict=True)]
-        function = WindowJoin(both[0], both[1], shape, step.windowing.lateness)
-    elif step.latest:
-        both = [Side(name, key_schema, schema) for name, schema in zip((LEFT, RIGHT), values, strict=True)]
-        function = Lookup(both[0], both[1], to_arrow(output), step.how is How.INNER)
-    elif step.within is None:
-        both = [Side(name, key_schema, schema) for name, schema in zip((LEFT, RIGHT), values, strict=True)]
-        function = PlainJoin(both[0], both[1], shape)
-    else:
-        times = [event_time(step, above, given) for above, given in zip(step.inputs, step.times, strict=True)]
-        for time, side in zip(times, sides, strict=True):
-            check_time(f"Step '{step.id}'", time, side)
-        both = [
-            Side(name, key_schema, schema, time)
-            for name, schema, time in zip((LEFT, RIGHT), values, times, strict=True)
-        ]
-        function = IntervalJoin(both[0], both[1], shape, *step.within)
-        interval = (times[0], times[1])
-    return PlannedJoin(function, Union(keys, sides[0], sides[1], windows, interval), keys, output)
+
+
+def _windows(step: JoinStep, left: StructType, right: StructType) -> tuple[Assignment, Assignment] | None:
+    if step.windowing is None:
+        return None
+    return (
+        assignment(step, step.windowing, left, step.input, step.times[0]),
+        assignment(step, step.windowing, right, step.other, step.times[1]),
+    )
+
+
+def _times(step: JoinStep, sides: Sequence[StructType]) -> tuple[str, str]:
+    """The columns of event time of both sides."""
+    left, right = (event_time(step, above, given) for above, given in zip(step.inputs, step.times, strict=True))
+    for time, side in zip((left, right), sides, strict=True):
+        check_time(f"Step '{step.id}'", time, side)
+    return left, right
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
