@@ -54,6 +54,7 @@ def test_a_source_comes_and_goes(live: Live, more: list[Inbox]) -> None:
     assert totals(live) == {"a": (2, 11), "b": (3, 18)}
 
     live.submit(ms.Remove("late"))
+    live.handed_over()
     more[1].add(("b", 1000))
     live.epoch(("a", 1))
     run.process_available()
@@ -73,9 +74,9 @@ def test_a_restart_after_a_source_came(live: Live, more: list[Inbox]) -> None:
     live.start(union(live, more[0]))
     live.run.process_available()
     assert totals(live) == {"a": (4, 112)}
-    live.run.undo(wait=False)
+    live.undo()
+    live.handed_over()
     more[1].add(("a", 1000))
-    live.settled(live.run.modification(2))
     live.epoch(("a", 1))
     live.run.process_available()
     assert live.run.modification(2).phase is Phase.APPLIED
