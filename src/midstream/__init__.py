@@ -11,9 +11,18 @@ from midstream import sinks
 from midstream.aggregates.spec import fold
 from midstream.changes.change import ChangeSet, Drain, Guard, Insert, Migrate, Rebalance, Remove, Replace, Rescale, Tune
 from midstream.errors import MidstreamError
-from midstream.eventtime.windows import session, sliding, tumbling, window_of_input
+from midstream.eventtime.windows import (
+    after_rows,
+    at_watermark,
+    every_epoch,
+    global_window,
+    session,
+    sliding,
+    tumbling,
+    window_of_input,
+)
 from midstream.graph.pipeline import Pipeline
-from midstream.graph.stream import KeyedStream, Stream, WindowedStream, pipeline, source, table
+from midstream.graph.stream import KeyedStream, Stream, WindowedStream, loop, pipeline, source, table
 from midstream.state.compaction import CompactionPolicy
 from midstream.task.userfn import TableUpdate
 
@@ -35,7 +44,12 @@ __all__ = [
     "TableUpdate",
     "Tune",
     "WindowedStream",
+    "after_rows",
+    "at_watermark",
+    "every_epoch",
     "fold",
+    "global_window",
+    "loop",
     "pipeline",
     "session",
     "sinks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -48,6 +49,55 @@ def test_silence_is_told_when_the_watermark_has_passed(spark: SparkSession, tmp_
     assert sorted(found) == [(2, "b", 1), (3, "a", 2)]
     state = {row["k"]: (row["ends"] - START).total_seconds() for row in run.read_state("silent").to_pylist()}
     assert state == {"c": 40, "d": 41}
+
+
+def test_silence_is_told_by_the_clock_without_any_rows(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
+    """The epoch in which a timer is due comes although no source has rows; also in a run that was stopped meanwhile."""
+
+    def silent(rows: pa.Table, state: pa.Table, now: datetime) -> tuple[pa.Table, pa.Table]:
+        known = {row["k"]: row["wakes"] for row in state.to_pylist()}
+        known.update(dict.fromkeys(rows.column("k").to_pylist(), now + timedelta(seconds=2)))
+        over = [k for k, wakes in known.items() if wakes <= now]
+        kinds = pa.schema([("k", pa.string()), ("wakes", pa.timestamp("us", tz="UTC"))])
+        kept = [{"k": k, "wakes": wakes} for k, wakes in known.items() if k not in over]
+        return pa.table({"k": pa.array(over, pa.string())}), pa.Table.from_pylist(kept, kinds)
+
+    events_in, sink = inbox("k string"), ms.sinks.memory()
+    step = (
+        events_in.source()
+        .key_by("k")
+        .stateful(
+            "silent",
+            silent,
+            state="wakes timestamp",
+            output="k string",
+            timer="wakes",
+            clock="processing",
+            parallelism=2,
+        )
+    )
+    flow = step.sink("out", sink)
+    run = flow.start(spark, str(tmp_path / "chk"))
+    events_in.add(("a",), ("b",))
+    run.process_available()
+    assert sink.to_pylist() == []
+    wait(lambda: len(sink.to_pylist()) == 2)
+    assert sorted(row["k"] for row in sink.to_pylist()) == ["a", "b"]
+    assert run.last_epoch <= 2
+    events_in.add(("c",))
+    run.process_available()
+    run.stop()
+    run = flow.start(spark, str(tmp_path / "chk"))
+    wait(lambda: len(sink.to_pylist()) == 3)
+    run.stop()
+    assert run.read_state("silent").num_rows == 0
+
+
+def wait(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_timers_that_are_none(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:

@@ -12,7 +12,7 @@ from midstream.aggregates.arrays import Columns, conform
 from midstream.aggregates.finish import Finish
 from midstream.aggregates.lists import Collected
 from midstream.aggregates.partial import Batch, Partial
-from midstream.state.tables import Groups, KeyedResult, Snapshot, TableDelta, TableSpec
+from midstream.state.tables import Groups, KeyedResult, Positions, Snapshot, TableDelta, TableSpec
 
 MAIN = "main"
 """The table with one row per key: the state of all partials, except what they keep in tables of their own."""
@@ -70,6 +70,16 @@ class AggregateFunction:
         fresh = len(groups) - int(np.count_nonzero(before.found))
         deltas[MAIN] = TableDelta(groups.hashes, groups.keys, state, added=fresh)
         return columns, deltas
+
+    def before(self, groups: Groups, snapshot: Snapshot) -> tuple[Positions, pa.Table]:
+        """Which of these keys have a state, and their results by it."""
+        found = snapshot.lookup(MAIN, groups.hashes, groups.keys)
+        known = np.flatnonzero(found.found)
+        keys = groups.keys.take(pa.array(known))
+        columns = _columns(found.values.take(pa.array(known)), self._main.values)
+        for partial in self.partials:
+            columns |= partial.complete(keys, snapshot, {})
+        return known, self.finished(keys, columns)
 
     def everything(
         self,

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import midstream as ms
@@ -15,9 +16,10 @@ from midstream.bench.report import Measurement, Report, Target, at_least
 from midstream.bench.timing import percentile
 from midstream.errors import MidstreamError
 from midstream.nexmark.events import Nexmark
-from midstream.nexmark.native import NATIVE, NativeQuery, loader
+from midstream.nexmark.native import NATIVE, NativeQuery, marked
 from midstream.nexmark.oracle import Oracle
 from midstream.nexmark.queries import QUERIES, Query, events
+from midstream.nexmark.streams import read_files, write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,10 +38,14 @@ class NexmarkOptions:
     native: bool = True
     judged: bool = True
 
-    @property
-    def source(self) -> dict[str, int]:
-        per_epoch = self.events_per_epoch
-        return {"rate": self.rate, "events": self.events, "events_per_epoch": per_epoch, "partitions": 2}
+
+@dataclass(frozen=True)
+class Work:
+    """Events as files: a few, after which both engines have compiled what they run, and those that are measured."""
+
+    options: NexmarkOptions
+    small: Path
+    measured: Path
 
 
 QUICK = NexmarkOptions(("q0", "q8"), 8_000, 4_000, rate=200, judged=False)
@@ -51,20 +57,29 @@ def nexmark(options: NexmarkOptions, environment: Environment) -> Report:
         hint = f"of {', '.join(QUERIES)}."
         raise MidstreamError("UNKNOWN_QUERY", f"Of --queries {', '.join(unknown) or 'nothing'} is unknown.", hint=hint)
     progress = environment.progress
-    progress.phase(f"making {options.events:,} events for DuckDB")
-    oracle = Oracle(Nexmark(rate=options.rate), options.events)
+    progress.phase(f"making {options.events:,} events")
+    stream = Nexmark(rate=options.rate)
+    with TemporaryDirectory(dir=environment.directory, prefix="events-") as place:
+        measured, small = Path(place, "measured"), Path(place, "warm-up")
+        write_files(measured, stream, options.events, options.events_per_epoch)
+        write_files(small, stream, min(options.events, 4 * options.rate), 2 * options.rate)
+        return _measured(options, environment, Work(options, small, measured), Oracle(stream, options.events))
+
+
+def _measured(options: NexmarkOptions, environment: Environment, work: Work, oracle: Oracle) -> Report:
+    progress = environment.progress
     ours: dict[str, Measurement] = {}
     peers: dict[str, Measurement] = {}
     with environment.session("midstream") as (spark, directory):
         machine: Machine = environment.machine(spark)
         for name in options.queries:
             progress.phase(f"midstream: {name}, {QUERIES[name].about}")
-            ours[name] = _ours(spark, QUERIES[name], options, directory / name, oracle)
+            ours[name] = _ours(spark, QUERIES[name], work, directory / name, oracle)
     if options.native:
         with environment.session("spark-rocksdb", ROCKSDB) as (spark, directory):
             for name in (name for name in options.queries if name in NATIVE):
                 progress.phase(f"spark-rocksdb: {name}, {QUERIES[name].about}")
-                peers[f"native {name}"] = _native(spark, name, options, directory / name, oracle)
+                peers[f"native {name}"] = _native(spark, name, work, directory / name, oracle)
     ratios = {
         f"{name}: rows/s vs native": ours[name].rows_per_second / peers[f"native {name}"].rows_per_second
         for name in options.queries
@@ -77,9 +92,9 @@ def _targets(ratios: dict[str, float]) -> tuple[Target, ...]:
     return tuple(at_least(name, ratio, STATEFUL_TARGET) for name, ratio in ratios.items())
 
 
-def _ours(spark: SparkSession, query: Query, options: NexmarkOptions, directory: Path, oracle: Oracle) -> Measurement:
-    def run(options: NexmarkOptions, place: Path) -> tuple[float, list[float], int, int]:
-        flow = query.build(events(options.source)).sink("out", ms.sinks.parquet(place / "out"))
+def _ours(spark: SparkSession, query: Query, work: Work, directory: Path, oracle: Oracle) -> Measurement:
+    def run(files: Path, place: Path) -> tuple[float, list[float], int, int]:
+        flow = query.build(events(read_files(files), work.options.rate)).sink("out", ms.sinks.parquet(place / "out"))
         began = time.perf_counter()
         run = flow.start(spark, str(place / "checkpoint"), trigger={"availableNow": True})
         run.await_termination()
@@ -87,39 +102,34 @@ def _ours(spark: SparkSession, query: Query, options: NexmarkOptions, directory:
         reports = run.epochs()
         return seconds, [r.duration_ms for r in reports], reports[-1].state_rows, reports[-1].state_bytes
 
-    run(_small(options), directory / "warm-up")
-    seconds, durations, rows, size = run(options, directory / "measured")
+    run(work.small, directory / "warm-up")
+    seconds, durations, rows, size = run(work.measured, directory / "measured")
     correct = not oracle.differences(query, directory / "measured" / "out")
-    figures = _measurement(options, seconds, durations, correct)
+    figures = _measurement(work.options, seconds, durations, correct)
     return replace(figures, state_rows=rows, state_bytes=size)
 
 
-def _native(spark: SparkSession, name: str, options: NexmarkOptions, directory: Path, oracle: Oracle) -> Measurement:
+def _native(spark: SparkSession, name: str, work: Work, directory: Path, oracle: Oracle) -> Measurement:
     query: NativeQuery = NATIVE[name]
 
-    def run(options: NexmarkOptions, place: Path) -> tuple[float, list[float]]:
+    def run(files: Path, place: Path) -> tuple[float, list[float]]:
         out = str(place / "out")
 
         def write(rows: DataFrame, epoch: int) -> None:
             rows.write.mode("overwrite").parquet(f"{out}/epoch={epoch}")
 
-        writer = query.build(loader(spark, options.source)).writeStream.outputMode(query.mode).foreachBatch(write)
+        writer = query.build(marked(spark, read_files(files))).writeStream.outputMode(query.mode).foreachBatch(write)
         began = time.perf_counter()
         started = writer.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start()
         started.awaitTermination()
         seconds = time.perf_counter() - began
         return seconds, [p["durationMs"]["triggerExecution"] for p in started.recentProgress if p["numInputRows"]]
 
-    run(_small(options), directory / "warm-up")
-    seconds, durations = run(options, directory / "measured")
+    run(work.small, directory / "warm-up")
+    seconds, durations = run(work.measured, directory / "measured")
     wanted = replace(QUERIES[name], sql=query.sql or QUERIES[name].sql)
     correct = not oracle.differences(wanted, directory / "measured" / "out")
-    return _measurement(options, seconds, durations, correct)
-
-
-def _small(options: NexmarkOptions) -> NexmarkOptions:
-    """A few events, after which both engines have compiled what they run."""
-    return replace(options, events=min(options.events, 4 * options.rate), events_per_epoch=2 * options.rate)
+    return _measurement(work.options, seconds, durations, correct)
 
 
 def _measurement(options: NexmarkOptions, seconds: float, durations: list[float], correct: bool) -> Measurement:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -32,6 +32,8 @@ def figures(report: Report) -> Table:
     """A column for each contender, a line for each figure that any of them has."""
     measured = {**report.ours, **report.peers}
     table = Table(title=f"midstream bench {report.bench}", title_justify="left")
+    if len(measured) > _MOST_COLUMNS:
+        return _by_line(table, measured, report)
     table.add_column("")
     for name in measured:
         table.add_column(name, justify="right", style="bold" if name in report.ours else None)
@@ -39,6 +41,20 @@ def figures(report: Report) -> Table:
         cells = [figure(figures) for figures in measured.values()]
         if any(cell is not None for cell in cells):
             table.add_row(label, *(cell or "–" for cell in cells))
+    return table
+
+
+_MOST_COLUMNS = 12
+
+
+def _by_line(table: Table, measured: Mapping[str, Measurement], report: Report) -> Table:
+    """A line for each contender, where there are too many for columns."""
+    shown = [(label, figure) for label, figure in LINES if any(figure(m) is not None for m in measured.values())]
+    for label in ("", *(label for label, _ in shown)):
+        table.add_column(label, justify="right" if label else "left")
+    for name, figures in measured.items():
+        style = "bold" if name in report.ours else None
+        table.add_row(name, *(figure(figures) or "–" for _, figure in shown), style=style)
     return table
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from midstream.eventtime.durations import Duration
     from midstream.eventtime.windows import Window
     from midstream.graph.steps import Aggregate, Schema, StateTable
+    from midstream.graph.stream import Stream
     from midstream.sinks.base import Sink
 
 
@@ -62,12 +63,16 @@ class Body:
     per_key: bool = False
     sink: Sink | None = None
     source: Callable[[SparkSession], DataFrame] | None = None
+    build: Callable[..., Stream] | None = None
+    """Any step, in the words of a pipeline: a function from the stream it reads, and those it also `reads`, to the
+    stream of the step, under the id it has in the change."""
+    reads: Sequence[str] = ()
     guard: Guard | None = None
 
     @property
     def given(self) -> list[str]:
         """The ways used to say what the step does: there must be one."""
-        ways = ("function", "sql", "aggregate", "sink", "source")
+        ways = ("function", "sql", "aggregate", "sink", "source", "build")
         return [way for way in ways if getattr(self, way) is not None]
 
     @property
@@ -88,13 +93,15 @@ class Replace(Body, _Replace):
     `Replace("totals", aggregate={"n": F.count("*")})`, `Replace("out", sink=…)`.
 
     What is not given stays: keys, windows, state, output. With another `window`, those that are open take no more rows
-    and give what they have when they are over. State of another schema is converted as rows are read: an added
+    and give what they have when they are over; with `on_open_windows="drain"` they give it at once, in the epoch before
+    the change, and the step begins without state. State of another schema is converted as rows are read: an added
     column is null, a number may get wider, `rename` maps old names of columns to new ones, and `convert` is your own
     function from a pyarrow table of old rows to one of new rows.
     """
 
     rename: Mapping[str, str] = field(default_factory=dict)
     convert: Callable[[Any], Any] | None = None
+    on_open_windows: Literal["keep", "drain"] = "keep"
 
     @property
     def target(self) -> str:
@@ -137,9 +144,15 @@ class Insert(Body, _Insert):
 
 @dataclass(frozen=True)
 class Remove:
-    """Take a step out: what read it then reads what it read. Steps that no longer lead to a sink go with it."""
+    """Take a step out: what read it then reads what it read. Steps that no longer lead to a sink go with it.
+
+    The windows it has open go with its state; with `on_open_windows="drain"` they give what they have in the epoch
+    before.
+    """
 
     step: str
+    _: KW_ONLY
+    on_open_windows: Literal["drop", "drain"] = "drop"
 
     def __str__(self) -> str:
         return f"remove {self.step}"
@@ -259,3 +272,9 @@ def single_changes(change: Change) -> list[SingleChange]:
     if isinstance(change, ChangeSet):
         return [single for part in change.changes for single in single_changes(part)]
     return [change]
+
+
+def drained_by(change: Change | None) -> frozenset[str]:
+    """The steps whose open windows are to give what they have before a change."""
+    singles = single_changes(change) if change is not None else []
+    return frozenset(c.step for c in singles if isinstance(c, Replace | Remove) and c.on_open_windows == "drain")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import fields
 
 from midstream.changes.fate import Fate, TableFate
@@ -16,12 +16,16 @@ from midstream.state.manifest import StepState
 _WORST_FIRST = (Fate.LOST, Fate.CONVERTED, Fate.MOVED, Fate.KEPT, Fate.NEW)
 
 
+DRAINED = "open windows give what they have first"
+
+
 def compare(
     before: Pipeline,
     after: Pipeline,
     state: Mapping[str, StepState],
     fates: Mapping[str, Mapping[str, TableFate]],
     ranges: Mapping[str, Sequence[HashRange]],
+    drained: Set[str] = frozenset(),
 ) -> Iterator[StepVerdict]:
     """Every step of either version, inputs before readers, those that go at the end.
 
@@ -34,10 +38,9 @@ def compare(
     for id_, step in old.items():
         if id_ not in new:
             lost = state.get(id_)
-            fate = Fate.LOST if lost and lost.rows else Fate.NONE
-            yield StepVerdict(
-                id_, step.kind, Edit.REMOVED, _inputs(step), state=fate, state_bytes=lost.bytes if lost else 0
-            )
+            fate = Fate.LOST if lost and lost.rows and id_ not in drained else Fate.NONE
+            size, notes = lost.bytes if lost else 0, (DRAINED,) if id_ in drained else ()
+            yield StepVerdict(id_, step.kind, Edit.REMOVED, _inputs(step), state=fate, state_bytes=size, notes=notes)
 
 
 def _step(

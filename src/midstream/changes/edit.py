@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from midstream.changes.change import (
     single_changes,
 )
 from midstream.changes.draft import Draft
-from midstream.errors import ChangeError
+from midstream.errors import ChangeError, MidstreamError
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.steps import (
     AggregateStep,
@@ -41,7 +41,8 @@ _NOWHERE = Stream(Step("nowhere"))
 MOST_PARTITIONS = 4096
 
 _WAYS = (
-    "one of: a function; sql=…; key_by=… with aggregate={…}, or with a function, state=… and output=…; sink=…; source=…"
+    "one of: a function; sql=…; key_by=… with aggregate={…}, or with a function, state=… and output=…; sink=…;"
+    " source=…; build=…"
 )
 
 
@@ -78,8 +79,12 @@ def _replace(draft: Draft, change: Replace) -> None:
     old = draft.step(change.step, str(change))
     if isinstance(old, UnionStep):
         raise ChangeError.wrong_kind(str(change), old.id, old.kind, "a source, transform, keyed step or sink")
-    body = _with_defaults(change, old)
-    new = _make(old.id, body)
+    inputs = draft.inputs[old.id]
+    if change.build is not None and inputs:
+        inputs = [inputs[0], *(change.reads or inputs[1:])]
+        for id_ in inputs:
+            draft.step(id_, str(change))
+    new = _make(old.id, replace(_with_defaults(change, old), reads=inputs[1:]))
     if isinstance(new, SinkStep) != isinstance(old, SinkStep) or isinstance(new, SourceStep) != isinstance(
         old, SourceStep
     ):
@@ -92,12 +97,14 @@ def _replace(draft: Draft, change: Replace) -> None:
         new = replace(new, timer=old.timer)
     if isinstance(new, SourceStep) and isinstance(old, SourceStep):
         new = replace(new, watermark=old.watermark)
-    draft.put(new, draft.inputs[old.id])
+    draft.put(new, inputs)
 
 
 def _with_defaults(change: Replace, old: Step) -> Body:
     """What is not said of a keyed step stays."""
     fields: dict[str, Any] = {name: getattr(change, name) for name in Body.__dataclass_fields__}
+    if change.build is not None:
+        return Body(**fields)
     if isinstance(old, KeyedStep) and change.sql is None:
         fields["key_by"] = change.keys or old.keys
     if isinstance(old, StatefulStep) and change.aggregate is None:
@@ -124,7 +131,7 @@ def _insert(draft: Draft, change: Insert) -> None:
     elif change.after is not None:
         draft.step(change.after, str(change))
         readers = [] if change.branch or isinstance(step, SinkStep) else draft.readers(change.after)
-        draft.put(step, [change.after])
+        draft.put(step, _inputs(draft, change, change.after))
         draft.rewire(readers, change.after, [change.id])
     else:
         upper, lower = change.between or (_only_input(draft, change), str(change.before))
@@ -134,8 +141,15 @@ def _insert(draft: Draft, change: Insert) -> None:
             raise ChangeError.wrong_kind(str(change), step.id, "sink", "placed with after=…: nothing reads a sink")
         if upper not in draft.inputs[lower]:
             raise ChangeError.no_edge(change.id, upper, lower, draft.inputs[lower])
-        draft.put(step, [upper])
+        draft.put(step, _inputs(draft, change, upper))
         draft.rewire([lower], upper, [change.id])
+
+
+def _inputs(draft: Draft, change: Insert, first: str) -> list[str]:
+    """What a new step reads: the step it is put behind, and others it names."""
+    for id_ in change.reads:
+        draft.step(id_, str(change))
+    return [first, *change.reads]
 
 
 def _insert_source(draft: Draft, change: Insert, step: SourceStep, places: list[str]) -> None:
@@ -225,6 +239,9 @@ def _make(id: str, body: Body) -> Step:
         case ["aggregate"] if body.window is not None:
             windowed = _NOWHERE.window(body.window, time=body.time, lateness=body.lateness)
             return windowed.aggregate(id, emit=body.emit, **dict[str, Any](body.aggregate or {})).step
+        case ["build"]:
+            assert body.build is not None
+            return _built(id, body.build, len(body.reads))
         case ["function"] if keys is None:
             assert body.function is not None
             return TransformStep(id, _NOWHERE.step, body.function)
@@ -237,3 +254,21 @@ def _make(id: str, body: Body) -> Step:
             return keyed.stateful(id, body.function, state=body.state, output=body.output).step
         case given:
             raise ChangeError.no_body(id, given, _WAYS)
+
+
+def _built(id: str, build: Callable[..., Any], others: int) -> Step:
+    """The step a function makes of streams: one step, which reads them in their order."""
+    streams = [_NOWHERE, *(Stream(Step(f"nowhere.{number}")) for number in range(others))]
+    try:
+        made = build(*streams)
+    except MidstreamError:
+        raise
+    except Exception as cause:
+        raise ChangeError.bad_build(id, f"its function raised {type(cause).__name__}: {cause}") from cause
+    step = made.step if isinstance(made, Stream) else made.sinks[0] if isinstance(made, Pipeline) else None
+    if step is None or step.id != id:
+        given = f"a step named '{step.id}'" if step is not None else f"a {type(made).__name__}"
+        raise ChangeError.bad_build(id, f"its function gave {given}")
+    if [above.id for above in step.inputs] != [stream.step.id for stream in streams]:
+        raise ChangeError.bad_build(id, "its function made several steps, or left a stream unread")
+    return step

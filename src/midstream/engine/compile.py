@@ -9,19 +9,35 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from midstream.aggregates.plan import AggregatePlan, plan_aggregates
+from midstream.aggregates.retractions import CHANGE, RetractingAggregate
 from midstream.aggregates.spec import AggregateSpec
 from midstream.engine.columns import to_spec
 from midstream.engine.failure import step_error
 from midstream.engine.joins import PlannedJoin, plan_join
 from midstream.engine.windows import Assignment, assignment, check_time, event_time
 from midstream.errors import GraphError, MidstreamError
-from midstream.eventtime.sessions import SessionAggregate
+from midstream.eventtime.counted import CountWindows
+from midstream.eventtime.finish import Aggregated, Applied
+from midstream.eventtime.retained import RetainedWindows
+from midstream.eventtime.sessions import Sessions
 from midstream.eventtime.timers import WithTimers
+from midstream.eventtime.triggered import TriggeredAggregate
 from midstream.eventtime.windowed import WindowedAggregate
-from midstream.eventtime.windows import END, START, Session, Windowing
+from midstream.eventtime.windows import (
+    END,
+    START,
+    AfterRows,
+    AtWatermark,
+    Clock,
+    Emit,
+    Global,
+    Session,
+    Trigger,
+    Windowing,
+)
 from midstream.graph.pipeline import Pipeline
 from midstream.graph.steps import (
     SQL_INPUT,
@@ -30,6 +46,7 @@ from midstream.graph.steps import (
     JoinStep,
     KeyedStep,
     LateStep,
+    LoopStep,
     OutputMode,
     SinkStep,
     SourceStep,
@@ -39,12 +56,14 @@ from midstream.graph.steps import (
     TopStep,
     TransformStep,
     UnionStep,
+    WindowStep,
 )
 from midstream.operators.dedup import Dedup
 from midstream.operators.top import RANK, Top
-from midstream.schemas import is_keyable, quoted, to_arrow, to_spark
+from midstream.schemas import differences, is_keyable, quoted, to_arrow, to_spark
 from midstream.state.tables import KeyedFunction, TableSpec, TimedFunction
 from midstream.task.userfn import PerKey, UserFunction
+from midstream.task.windowfn import WindowFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,17 +98,24 @@ class CompiledKeyed:
         return (*self.step.keys, START, END)
 
     @property
-    def result_keys(self) -> tuple[str, ...]:
-        """The columns of which it gives one row for each combination; none when it gives several."""
-        if isinstance(self.step, JoinStep):
-            return ()
-        if isinstance(self.step, TopStep) and self.step.ranked:
-            return (*self.step.keys, RANK)
+    def shipped_keys(self) -> tuple[str, ...]:
+        """The columns of the key and of the window that its rows bring."""
         return (*self.step.keys, START, END) if self.windows is not None else self.step.keys
 
     @property
+    def result_keys(self) -> tuple[str, ...]:
+        """The columns of which it gives one row for each combination; none when it gives several."""
+        if isinstance(self.step, JoinStep | WindowStep) or isinstance(self.function, CountWindows):
+            return ()
+        if CHANGE in self.output.names and isinstance(self.step, AggregateStep):
+            return ()
+        if isinstance(self.step, TopStep) and self.step.ranked:
+            return (*self.step.keys, RANK)
+        return self.shipped_keys
+
+    @property
     def is_timed(self) -> bool:
-        """Whether it goes by event time."""
+        """Whether it goes by a time, that of events or that of the clock."""
         return isinstance(self.function, TimedFunction)
 
 
@@ -185,6 +211,7 @@ class _Compiler:
         self._sinks: dict[str, CompiledSink] = {}
 
     def compile(self) -> Compiled:
+        self._pipeline.check_loops()
         for step in self._pipeline.steps:
             try:
                 if not self._take(step):
@@ -194,6 +221,10 @@ class _Compiler:
             except Exception as cause:
                 raise step_error(step, cause) from cause
         schemas = {id_: analysed.frame.schema for id_, analysed in self._analysed.items()}
+        for feedback in self._pipeline.feedbacks:
+            wanted, given = to_arrow(schemas[feedback.to]), to_arrow(schemas[feedback.input.id])
+            if told := differences(wanted, given):
+                raise GraphError.bad_feedback(feedback.id, feedback.to, told)
         return Compiled(self._pipeline, schemas, self._keyed, self._sinks, self._analysed)
 
     def _take(self, step: Step) -> bool:
@@ -218,6 +249,9 @@ class _Compiler:
             if step.watermark is not None:
                 check_time(f"Source '{step.id}'", step.watermark.column, schema)
             self._set(step, self._empty(schema), (), complete=False)
+            return
+        if isinstance(step, LoopStep):
+            self._set(step, self._empty(to_spark(step.id, "rows", step.schema)), (), complete=False)
             return
         first = self._analysed[step.inputs[0].id]
         if isinstance(step, LateStep):
@@ -262,7 +296,12 @@ class _Compiler:
                 return self._compile_windowed(step, step.windowing, frame, specs, parallelism)
             complete = step.output_mode is OutputMode.COMPLETE
             plan = plan_aggregates(frame, step.keys, specs, complete)
+            if step.output_mode is OutputMode.RETRACTIONS:
+                retracting = RetractingAggregate(plan.function)
+                return CompiledKeyed(step, retracting, _with_change(plan.output_schema), parallelism, plan)
             return CompiledKeyed(step, plan.function, plan.output_schema, parallelism, plan)
+        if isinstance(step, WindowStep):
+            return self._compile_retained(step, frame, parallelism)
         if isinstance(step, TopStep | DedupStep):
             built = _top(step, frame.schema) if isinstance(step, TopStep) else _dedup(step, frame.schema)
             required = built.time if isinstance(built, Dedup) else None
@@ -285,6 +324,8 @@ class _Compiler:
         specs: tuple[AggregateSpec, ...],
         parallelism: int,
     ) -> CompiledKeyed:
+        if isinstance(windowing.window, Global):
+            return self._compile_triggered(step, windowing.window.trigger, frame, specs, parallelism)
         windows = assignment(step, windowing, frame.schema)
         keys = (*step.keys, START, END)
         plan = plan_aggregates(windows.apply(frame), keys, specs, complete=False, range_column=END)
@@ -292,16 +333,54 @@ class _Compiler:
         if isinstance(windowing.window, Session):
             # Rows are kept, so that nothing can be aggregated before them.
             plan = replace(plan, supports_grouped=False)
-            shipped = to_arrow(windows.apply(frame).selectExpr(*map(quoted, keys), *plan.per_row_sql).schema)
-            kept = pa.schema([field for field in shipped if field.name not in step.keys])
-            of_key = pa.schema([shipped.field(name) for name in step.keys])
+            shipped = windows.apply(frame).selectExpr(*map(quoted, keys), *plan.per_row_sql).schema
             gap, lateness = windowing.window.gap, windowing.lateness
-            function = SessionAggregate(plan.function, of_key, kept, gap, lateness)
-        return CompiledKeyed(step, function, plan.output_schema, parallelism, plan, windows)
+            function = Sessions(Aggregated(plan.function), *_split(shipped, step.keys), gap, lateness)
+        output = plan.output_schema if windowing.emit is not Emit.RETRACTIONS else _with_change(plan.output_schema)
+        return CompiledKeyed(step, function, output, parallelism, plan, windows)
+
+    def _compile_triggered(
+        self,
+        step: AggregateStep,
+        trigger: Trigger,
+        frame: DataFrame,
+        specs: tuple[AggregateSpec, ...],
+        parallelism: int,
+    ) -> CompiledKeyed:
+        plan = plan_aggregates(frame, step.keys, specs, complete=False)
+        if isinstance(trigger, AfterRows):
+            plan = replace(plan, supports_grouped=False)
+            shipped = frame.selectExpr(*map(quoted, step.keys), *plan.per_row_sql).schema
+            counted = CountWindows(Aggregated(plan.function), *_split(shipped, step.keys), trigger.n)
+            return CompiledKeyed(step, counted, plan.output_schema, parallelism, plan)
+        assert isinstance(trigger, AtWatermark)
+        event_time(step, step, None)  # raises when no source above has a watermark
+        triggered = TriggeredAggregate(plan.function, trigger.every)
+        return CompiledKeyed(step, triggered, plan.output_schema, parallelism, plan)
+
+    def _compile_retained(self, step: WindowStep, frame: DataFrame, parallelism: int) -> CompiledKeyed:
+        output = to_spark(step.id, "output", step.output)
+        function = WindowFunction(step.id, step.function, to_arrow(output))
+        window, lateness = step.windowing.window, step.windowing.lateness
+        if isinstance(window, Global):
+            assert isinstance(window.trigger, AfterRows)
+            counted = CountWindows(Applied(function), *_split(frame.schema, step.keys), window.trigger.n)
+            return CompiledKeyed(step, counted, output, parallelism)
+        windows = assignment(step, step.windowing, frame.schema)
+        schema = windows.apply(frame).schema
+        if isinstance(window, Session):
+            sessions = Sessions(Applied(function), *_split(schema, step.keys), window.gap, lateness)
+            return CompiledKeyed(step, sessions, output, parallelism, windows=windows)
+        retained = RetainedWindows(function, *_split(schema, (*step.keys, START, END)), lateness)
+        return CompiledKeyed(step, retained, output, parallelism, windows=windows)
 
 
 def _keeps(before: StructType, after: StructType, keys: tuple[str, ...]) -> bool:
     return all(key in after.names and after[key].dataType == before[key].dataType for key in keys)
+
+
+def _with_change(output: StructType) -> StructType:
+    return StructType([*output, StructField(CHANGE, StringType(), nullable=False)])
 
 
 def _split(schema: StructType, keys: tuple[str, ...]) -> tuple[pa.Schema, pa.Schema]:
@@ -333,7 +412,8 @@ def _with_timers(step: StatefulStep, function: UserFunction) -> WithTimers:
         raise GraphError.bad_timer(step.id, timer, f"the columns of its state are {', '.join(values.names)}")
     if not pa.types.is_timestamp(values.field(timer).type):
         raise GraphError.bad_timer(step.id, timer, f"it is of type {values.field(timer).type}")
-    event_time(step, step, timer)  # raises when no source above has a watermark
+    if step.clock is Clock.EVENT:
+        event_time(step, step, timer)  # raises when no source above has a watermark
     return WithTimers(function, timer)
 
 

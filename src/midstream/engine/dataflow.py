@@ -15,10 +15,11 @@ from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
 from midstream.engine.failure import step_error
 from midstream.engine.guards import Observation, observe
 from midstream.engine.internals import Maximum, before_exchange, empty_frame, map_in_arrow, run_job
+from midstream.engine.loops import Returned
 from midstream.engine.placer import ANYWHERE, Places
 from midstream.engine.sources import split_batch
 from midstream.errors import MidstreamError
-from midstream.graph.steps import AggregateStep, KeyedStep, LateStep, OutputMode, SinkStep, SourceStep, Step
+from midstream.graph.steps import AggregateStep, KeyedStep, LateStep, LoopStep, OutputMode, SinkStep, SourceStep, Step
 from midstream.schemas import NOTHING, quoted, to_arrow
 from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
@@ -64,6 +65,7 @@ class Dataflow:
     fetch_all: bool = False
     watched: Mapping[str, Guard] = field(default_factory=dict)
     times: Mapping[str, Times] = field(default_factory=dict)
+    loops: Mapping[str, Returned] = field(default_factory=dict)
     only: Set[str] | None = None
     """Steps to run without rows of sources: those that have something due, and what is behind them."""
     latest: dict[str, int | None] = field(default_factory=dict)
@@ -102,7 +104,7 @@ class Dataflow:
                 continue
             if isinstance(step, KeyedStep):
                 frame = self._keyed(self.compiled.keyed[step.id])
-            elif isinstance(step, SourceStep):
+            elif isinstance(step, SourceStep | LoopStep):
                 frame = self._frames[step.id]
             else:
                 frame = self._stateless(step, spark)
@@ -118,6 +120,11 @@ class Dataflow:
             if source.watermark is not None:
                 maximum = Maximum(self._frames[source.id], source.watermark.column)
                 self._maxima[source.id], self._frames[source.id] = maximum, maximum.frame
+        for step in self.compiled.pipeline.steps:
+            if isinstance(step, LoopStep):
+                schema, spark = self.compiled.schemas[step.id], batch.sparkSession
+                looped = self.loops.get(step.id)
+                self._frames[step.id] = looped.frame(spark, schema) if looped else empty_frame(spark, schema)
 
     def _read_nothing(self, spark: SparkSession) -> None:
         """Stand-ins without rows for what the steps of this round read from others."""
@@ -229,7 +236,9 @@ class Dataflow:
             return keyed.join.union.apply(*frames)
         if keyed.required is not None:
             return frames[0].where(F.col(quoted(keyed.required)).isNotNull())
-        return keyed.windows.apply(frames[0]) if keyed.windows is not None else frames[0]
+        if keyed.windows is None:
+            return frames[0]
+        return keyed.windows.apply(frames[0], self.times[keyed.step.id].now)
 
     def _exchanged(self, keyed: CompiledKeyed, frame: DataFrame, state: StepState) -> DataFrame:
         """Rows hashed and brought to the partition that owns their range, aggregated before when that pays."""
@@ -243,7 +252,7 @@ class Dataflow:
             frame = before_exchange(frame.groupBy(*keys).agg(*(F.expr(sql) for sql in partials)))
             columns = ["*", f"{counted} AS {ROWS_COLUMN}"] if counted else ["*"]
         elif plan is not None:
-            columns = [*(quoted(name) for name in keyed.result_keys), *plan.per_row_sql]
+            columns = [*(quoted(name) for name in keyed.shipped_keys), *plan.per_row_sql]
         # One projection, one exchange: every DataFrame operation costs a round trip to the JVM and an analysis.
         hashed = frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
         if self.trial and len(state.ranges) == 1:

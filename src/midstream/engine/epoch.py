@@ -19,7 +19,9 @@ from midstream.engine.epochs import EpochReport, StepReport
 from midstream.engine.execute import Executed, execute, written_bytes
 from midstream.engine.faults import reach
 from midstream.engine.internals import ARROW_BATCH_CONF, ARROW_BATCH_ROWS
+from midstream.engine.loops import returned
 from midstream.engine.placer import Placer
+from midstream.engine.pulse import Pulse
 from midstream.engine.reports import ReportBox
 from midstream.engine.sparklog import SparkLog
 from midstream.engine.version import Version
@@ -93,6 +95,7 @@ class EpochRunner:
     compactor: Compactor
     box: ReportBox
     placer: Placer
+    pulse: Pulse
     log: SparkLog = field(init=False)
     last: Manifest = field(init=False)
     committed: Callable[[Manifest, EpochReport], None] = field(init=False)
@@ -108,6 +111,7 @@ class EpochRunner:
         self._arrow_batch_rows = ARROW_BATCH_ROWS  # a new query has a new session
         if self.last.epoch >= 0:
             self.finalise(self.last, self.versions.current)
+        self.pulse.want(self.versions.current.compiled, self.last)
 
     def run(self, batch: DataFrame, epoch: int) -> None:
         """The `foreachBatch` callback."""
@@ -136,6 +140,7 @@ class EpochRunner:
             self.finalise(manifest, version)
         reach("finalised")
         self.last, self.batch = manifest, batch
+        self.pulse.want(version.compiled, manifest)
         self.compactor.policies = version.policies
         self.compactor.offer(manifest.steps)
         version.preaggregation.observe(reports)
@@ -164,7 +169,8 @@ class EpochRunner:
                 self._tune(version, batch)
                 places = self.placer.places(before, version.settings.rules)
                 store, times = self.ledger.store, self.last.times
-                done = execute(version, store, self.box, batch, epoch, before, times, places)
+                loops = returned(version, self.last)
+                done = execute(version, store, self.box, batch, epoch, before, times, places, loops)
                 return version, before, done
             except Exception as error:
                 version = self.versions.failed(epoch, error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from midstream.changes.compare import compare
+from midstream.changes.compare import DRAINED, compare
 from midstream.changes.fate import Fate, TableFate, table_fate
 from midstream.changes.settings import Settings
 from midstream.changes.verdict import DryRun, Edit, StepVerdict, Verdict
@@ -62,6 +62,8 @@ class Wish:
     settings: Settings = field(default_factory=Settings)
     hand_over: bool = False
     may_lose: bool = False
+    drains: frozenset[str] = frozenset()
+    """Steps whose open windows give what they have in the epoch before."""
     time_limit: float = 60.0
 
 
@@ -94,6 +96,8 @@ class Examiner:
         expected_pause_ms: float,
     ) -> Examined:
         """Everything that can be found out about a wish. Raises what makes it impossible."""
+        if wish.drains and wish.hand_over:
+            raise ChangeError.drain_with_hand_over(wish.text)
         compiled = compile_pipeline(wish.pipeline, sources, self._spark, current.compiled)
         if not wish.back:  # on the way back, sinks get what they had before
             _check_sinks(current.compiled, compiled)
@@ -112,6 +116,7 @@ class Examiner:
                 last.steps,
                 fates,
                 {id_: version.ranges(id_) for id_ in compiled.keyed},
+                wish.drains,
             )
         )
         verdict = Verdict(
@@ -223,11 +228,14 @@ def _fates(id_: str, tables: Sequence[TableSpec], state: StepState | None, wish:
         if spec.name not in known:
             fates[spec.name] = TableFate(Fate.NEW)
             continue
+        if id_ in wish.drains:
+            fates[spec.name] = TableFate(Fate.NEW, (DRAINED,))
+            continue
         before, rename, code = known[spec.name], wish.renames.get(id_, {}), wish.codes.get(id_)
         fate = table_fate(before.spec, spec, rename, code, wish.back)
         # A table without rows has nothing to lose.
         fates[spec.name] = fate if before.rows or fate.fate is not Fate.LOST else TableFate(Fate.NEW)
     for name, table in known.items():
-        if name not in fates and table.rows:
+        if name not in fates and table.rows and id_ not in wish.drains:
             fates[name] = TableFate(Fate.LOST, (f"the table '{name}' goes",))
     return fates

@@ -11,10 +11,12 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from midstream.changes.settings import FetchPolicy
 from midstream.engine.dataflow import Dataflow
+from midstream.engine.loops import Returned
 from midstream.engine.placer import ANYWHERE, Places
 from midstream.engine.reports import ReportBox, UnclearReportsError
 from midstream.engine.version import Version
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TRIES = 3
+_END_OF_TIME = 253_402_300_799_000_000
+"""The last second of the year 9999, in microseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -59,19 +63,37 @@ def execute(
     state: Mapping[str, StepState],
     times: Mapping[str, SourceTime],
     places: Places = ANYWHERE,
+    loops: Mapping[str, Returned] = MappingProxyType({}),
 ) -> Executed:
-    """Run rows through a version, given the state and the times of its sources at the epoch before."""
-    marks = _marks(version)
-    if not marks:
-        return Executed(epoch, _Round(version, store, box, epoch, state, places).run(batch))
-    before = _watermarks(version, state, times)
+    """Run rows through a version, given the state and the times of its sources at the epoch before, and the rows that
+    were fed back in it."""
+    clock = time.time()
+    marks, clocked = _marks(version), _clocked(version)
+    if not marks and not clocked:
+        return Executed(epoch, _Round(version, store, box, epoch, state, places, loops=loops).run(batch))
+    before = _watermarks(version, state, times, clock)
+    # Timers by the clock need not wait for what the rows tell of time.
+    fired = {id_ for id_ in clocked if _is_reached(state[id_].due, before[id_]) and not version.trial}
     first = _Round(
-        version, store, box, epoch, state, places, {id_: Times(w, w, firing=False) for id_, w in before.items()}
+        version,
+        store,
+        box,
+        epoch,
+        state,
+        places,
+        {
+            id_: Times(state[id_].watermark if id_ in clocked else w, w, firing=id_ in fired)
+            for id_, w in before.items()
+        },
+        loops=loops,
     )
     reports = first.run(batch)
-    times = advanced(times, marks, first.latest, time.time())
-    done = Executed(epoch, reports, times, _watermarks(version, state, times), _dues(before, state, reports))
-    over = {id_ for id_, due in done.dues.items() if _is_reached(due, done.watermarks[id_])}
+    times = advanced(times, marks, first.latest, clock)
+    dues = {**_dues(before, state, reports), **_told(fired, reports)}
+    done = Executed(epoch, reports, times, _watermarks(version, state, times, clock), dues)
+    over = {id_ for id_, due in dues.items() if id_ not in clocked and _is_reached(due, done.watermarks[id_])}
+    drained = version.draining & set(done.watermarks)
+    over |= drained
     if not over or version.trial:
         return done
     behind = version.compiled.pipeline.behind(over)
@@ -82,14 +104,22 @@ def execute(
         epoch,
         done.after(state),
         places,
-        {id_: Times(before[id_], now, firing=id_ in behind) for id_, now in done.watermarks.items()},
+        {
+            id_: Times(
+                before[id_],
+                _END_OF_TIME if id_ in drained else now,
+                firing=id_ in drained or (id_ in behind and id_ not in clocked),
+            )
+            for id_, now in done.watermarks.items()
+        },
         behind,
     )
     more = second.run(batch)
     both = {id_: [*reports.get(id_, []), *more.get(id_, [])] for id_ in {**reports, **more}}
-    # Whoever was firing has looked at all of its state, and tells what is due next.
-    told = {id_: _least(report.due for report in more[id_]) for id_ in done.watermarks if id_ in behind}
-    return replace(done, reports=both, dues={**done.dues, **told})
+    firing = {id_ for id_ in done.watermarks if id_ in behind}
+    by_clock = (firing & clocked) - drained
+    late = {id_: _least([dues[id_], *(report.due for report in more[id_])]) for id_ in by_clock}
+    return replace(done, reports=both, dues={**dues, **_told(firing - by_clock, more), **late})
 
 
 @dataclass
@@ -104,6 +134,7 @@ class _Round:
     places: Places
     times: Mapping[str, Times] = field(default_factory=dict)
     only: Set[str] | None = None
+    loops: Mapping[str, Returned] = field(default_factory=dict)
     latest: dict[str, int | None] = field(default_factory=dict)
     """The latest event time of each source that has one."""
 
@@ -129,6 +160,7 @@ class _Round:
                 fetch_all=version.settings.fetch_policy is FetchPolicy.ALL_AT_ONCE,
                 watched=version.watched if self.only is None else {},
                 times=self.times,
+                loops=self.loops,
                 only=self.only,
             )
             flow.execute(batch)
@@ -155,19 +187,25 @@ def _marks(version: Version) -> dict[str, Mark]:
     }
 
 
+def _clocked(version: Version) -> set[str]:
+    """The steps with timers that go by the clock on the wall."""
+    return {id_ for id_, keyed in version.compiled.keyed.items() if keyed.step.is_clocked}
+
+
 def _watermarks(
-    version: Version, state: Mapping[str, StepState], times: Mapping[str, SourceTime]
+    version: Version, state: Mapping[str, StepState], times: Mapping[str, SourceTime], clock: float
 ) -> dict[str, int | None]:
-    """By step that goes by event time, how far that has come."""
-    marks = _marks(version)
-    return {
-        id_: reached(
-            state[id_].watermark,
-            [times.get(source, SourceTime()) for source in sources_above(keyed.step) if source in marks],
-        )
-        for id_, keyed in version.compiled.keyed.items()
-        if keyed.is_timed
-    }
+    """By step that goes by a time, how far that has come: that of events, or that of the clock, in seconds."""
+    marks, found = _marks(version), dict[str, int | None]()
+    for id_, keyed in version.compiled.keyed.items():
+        before = state[id_].watermark
+        if keyed.step.is_clocked:
+            now = int(clock * 1_000_000)
+            found[id_] = now if before is None else max(before, now)
+        elif keyed.is_timed:
+            above = [times.get(source, SourceTime()) for source in sources_above(keyed.step) if source in marks]
+            found[id_] = reached(before, above)
+    return found
 
 
 def _dues(
@@ -175,6 +213,11 @@ def _dues(
 ) -> dict[str, int | None]:
     """By step, when the first of what it has in its state is due, after a round that did nothing that was due."""
     return {id_: _least([state[id_].due, *(report.due for report in reports.get(id_, []))]) for id_ in timed}
+
+
+def _told(fired: Iterable[str], reports: Mapping[str, list[TaskReport]]) -> dict[str, int | None]:
+    """The same after a round in which steps did what was due: they have looked at all of their state."""
+    return {id_: _least(report.due for report in reports[id_]) for id_ in fired}
 
 
 def _least(times: Iterable[int | None]) -> int | None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
+from midstream.engine.sparklog import DEFAULT_FOLDER, PULSE, LogShape
+from midstream.graph.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,11 +20,17 @@ class Feed:
     sources: Mapping[str, DataFrame]
     trigger: Mapping[str, Any] = field(default_factory=dict)
     folder: str = DEFAULT_FOLDER
+    pulse: DataFrame | None = None
 
     @property
     def shape(self) -> LogShape:
-        return LogShape(self.folder, tuple(self.sources))
+        return LogShape(self.folder, (*self.sources, *([PULSE] if self.pulse is not None else [])))
 
     @property
     def ends_by_itself(self) -> bool:
         return bool(self.trigger.get("availableNow") or self.trigger.get("once"))
+
+
+def read_by(pipeline: Pipeline) -> tuple[str, ...]:
+    """What a query of a pipeline reads, in the order Spark knows it in."""
+    return (*(source.id for source in pipeline.sources), *([PULSE] if pipeline.needs_pulse else []))

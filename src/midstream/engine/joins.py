@@ -70,6 +70,7 @@ def plan_join(step: JoinStep, left: StructType, right: StructType) -> PlannedJoi
     windows = _windows(step, left, right)
     key = StructType([left[name] for name in step.keys])
     if windows is not None:
+        assert windows[0].time is not None
         time = left[windows[0].time].dataType
         key = key.add(START, time).add(END, time)
     sides = [StructType([field for field in side if field.name not in key.names]) for side in (left, right)]

@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from midstream.changes.balance import balanced
-from midstream.changes.change import Change, Guard, Replace
+from midstream.changes.change import Change, Guard, Replace, drained_by
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.machine import Coordinator
 from midstream.coordinator.messages import (
@@ -43,13 +43,14 @@ from midstream.engine.compile import compile_pipeline
 from midstream.engine.epochs import EpochReport
 from midstream.engine.examine import Examined, Examiner, Wish
 from midstream.engine.failure import as_midstream_error, lost_spark
-from midstream.engine.feed import Feed
+from midstream.engine.feed import Feed, read_by
 from midstream.engine.guards import broken_promise, guards_of
 from midstream.engine.history import HistoryEntry
 from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import EpochLimit
 from midstream.engine.placer import Placer
 from midstream.engine.plans import add_plan, log_shape, record_plan
+from midstream.engine.pulse import Pulse
 from midstream.engine.reports import ReportBox
 from midstream.engine.shadow import ShadowRun
 from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
@@ -88,6 +89,7 @@ class Modifier:
         spark: SparkSession,
         retain_epochs: int,
         placer: Placer,
+        pulse: Pulse,
         drop_live: bool = False,
     ) -> None:
         self._program = program
@@ -95,6 +97,7 @@ class Modifier:
         self._spark = spark
         self._retain = retain_epochs
         self._placer = placer
+        self._pulse = pulse
         self._warmer = Warmer(spark, placer, ledger.store, lambda: self.latest().manifest)
         self._examiner = Examiner(spark, ledger)
         self._lock = threading.RLock()
@@ -105,6 +108,8 @@ class Modifier:
         self._closed = threading.Event()
         self._examined: dict[int, Examined] = {}
         self._versions: dict[int, Version] = {}
+        self._drained: int | None = None
+        """The change for which windows have been drained."""
         self._pauses: list[float] = []
         self._limit = EpochLimit(spark.sparkContext)
         self.stopping: Callable[[], bool] = lambda: False
@@ -132,11 +137,21 @@ class Modifier:
             waiting = self._waiting()
             if waiting is not None and waiting.feed is not self.running and self.current.feed is self.running:
                 return self.current  # the query that can run it is on its way
+            if self._drain_first():
+                return self._ready(self.current, epoch)
             for instruction in self._tell(BoundaryReached(epoch)):
                 if isinstance(instruction, RunEpoch):
                     self._limit_first_epoch()
                     return self._ready(self._versions[instruction.plan], epoch)
         raise AssertionError("a boundary always runs an epoch")
+
+    def _drain_first(self) -> bool:
+        """Whether open windows are to give what they have in this epoch, so that a change can come with the next."""
+        active, current = self._machine.active, self.current
+        if active is None or active.phase is not Phase.WAITING or self._drained == active.id:
+            return False
+        current.draining = drained_by(self._log.submission(active.id).change) & set(current.compiled.keyed)
+        return bool(current.draining)
 
     def failed(self, epoch: int, error: Exception) -> Version:
         if lost_spark(error) or isinstance(error, ConnectionError | QueryStoppedError) or self.stopping():
@@ -199,6 +214,8 @@ class Modifier:
     def committed(self, manifest: Manifest) -> None:
         with self._lock:
             self._limit.take_off()
+            if self.current.draining and self._machine.active is not None:
+                self._drained, self.current.draining = self._machine.active.id, frozenset()
             applied = self._tell(EpochCommitted(manifest.epoch))
             for record in (i for i in applied if isinstance(i, Record) and i.phase is Phase.APPLIED):
                 if (change := self._log.submission(record.id).change) is not None:
@@ -316,7 +333,7 @@ class Modifier:
         """Where an earlier driver has left off: which changes the pipeline has, and which was just being applied."""
         self._log = ChangeLog(self._ledger)
         self._owed.clear()
-        self._wishes = Wishes(self._program, self._log, self._ledger, self._spark, self._retain)
+        self._wishes = Wishes(self._program, self._log, self._ledger, self._spark, self._retain, self._pulse)
         last = self._ledger.last()
         self._machine, instructions = Coordinator.restored(self._log.records(), last.plan, time.time())
         if drop_live:
@@ -447,7 +464,7 @@ class Modifier:
         with self._lock:
             live = self._machine.live_after(id_)
             before = self.current
-        same = tuple(before.feed.sources) == tuple(s.id for s in examined.wish.pipeline.sources)
+        same = before.feed.shape.sources == read_by(examined.wish.pipeline)
         number = add_plan(self._ledger, examined.compiled, live, before.feed.folder if same else None)
         version = self._versions[number] = self._version(number, examined, before)
         self._warmer.warm(

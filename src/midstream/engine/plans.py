@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from midstream.engine.compile import Compiled
-from midstream.engine.sparklog import DEFAULT_FOLDER, LogShape
+from midstream.engine.sparklog import DEFAULT_FOLDER, PULSE, LogShape
 from midstream.errors import CheckpointError
 from midstream.graph.steps import SinkStep
 from midstream.schemas import differences
@@ -47,6 +47,7 @@ def add_plan(ledger: Ledger, compiled: Compiled, live: Sequence[int], folder: st
             "recorded_at": now(),
             "changes": list(live),
             "spark_log": folder or f"{DEFAULT_FOLDER}-{number:06d}",
+            "pulse": compiled.pipeline.needs_pulse,
             "steps": _describe(compiled),
         }
         created = ledger.store.create(_path(number), json.dumps(body, indent=1).encode())
@@ -55,9 +56,9 @@ def add_plan(ledger: Ledger, compiled: Compiled, live: Sequence[int], folder: st
 
 def log_shape(ledger: Ledger, version: int) -> LogShape:
     """Where Spark has kept its log for a version, and of which sources."""
-    steps, folder = _read_whole(ledger, version)
+    steps, folder, pulse = _read_whole(ledger, version)
     sources = sorted(id_ for id_, step in steps.items() if step["kind"] == "source")
-    return LogShape(folder, tuple(sources))
+    return LogShape(folder, (*sources, *([PULSE] if pulse else [])))
 
 
 def _read(ledger: Ledger, version: int) -> dict[str, Any]:
@@ -65,14 +66,18 @@ def _read(ledger: Ledger, version: int) -> dict[str, Any]:
     return _read_whole(ledger, version)[0]
 
 
-def _read_whole(ledger: Ledger, version: int) -> tuple[dict[str, Any], str]:
+def _read_whole(ledger: Ledger, version: int) -> tuple[dict[str, Any], str, bool]:
     path = _path(version)
     try:
         body = json.loads(ledger.store.read(path).to_pybytes())
         if body["format"] > FORMAT:
             raise CheckpointError.newer_format(path, body["format"], FORMAT)
         steps: dict[str, Any] = body["steps"]
-        return {id_: {"kind": step["kind"], **step} for id_, step in steps.items()}, body["spark_log"]
+        return (
+            {id_: {"kind": step["kind"], **step} for id_, step in steps.items()},
+            body["spark_log"],
+            body.get("pulse", False),
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise CheckpointError.damaged_file(path, cause) from cause
 

@@ -263,7 +263,11 @@ class Run:
     def read_result(self, step: str, epoch: int | None = None) -> pa.Table:
         """What an aggregate step has computed for every key, at the last or at any retained epoch."""
         keyed_steps = self._modifier.current.compiled.keyed
-        known = {id_: keyed.aggregates for id_, keyed in keyed_steps.items() if keyed.aggregates is not None}
+        known = {
+            id_: keyed.aggregates
+            for id_, keyed in keyed_steps.items()
+            if keyed.aggregates is not None and keyed.aggregates.function.tables[0] in keyed.function.tables
+        }
         if step not in known:
             raise CheckpointError.no_such_state(f"aggregate step '{step}'", ", ".join(known) or "none")
         return complete_result(self._ledger.store, self._manifest(epoch), step, known[step].function)
@@ -432,6 +436,7 @@ class Run:
 
     def _close(self, finish_merge: bool = False) -> None:
         self._modifier.close()
+        self._runner.pulse.close()
         self._runner.compactor.close(finish_merge)
         self._housekeeping.shutdown(wait=True)
         with suppress(MidstreamError):

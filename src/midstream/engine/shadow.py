@@ -21,6 +21,7 @@ from midstream.coordinator.modification import Modification
 from midstream.engine.examine import Examined
 from midstream.engine.execute import execute, written_bytes
 from midstream.engine.failure import as_midstream_error
+from midstream.engine.loops import returned
 from midstream.engine.reports import ReportBox
 from midstream.engine.version import Version
 from midstream.errors import ChangeError
@@ -116,7 +117,8 @@ class ShadowRun:
         try:
             state = self.state if self.epoch is not None else self._version.state_after(last)
             times = self.times if self.epoch is not None else last.times
-            done = execute(self._version, self.ledger.store, self.box, batch, epoch, state, times)
+            loops = returned(current, last)
+            done = execute(self._version, self.ledger.store, self.box, batch, epoch, state, times, loops=loops)
             found = {sink: self._compare(sink, current, reports, done.reports) for sink in current.compiled.sinks}
         except Exception as error:
             self.error = str(as_midstream_error(error, self.ledger))

@@ -53,6 +53,14 @@ def rows_per_file(batch: DataFrame, sources: Sequence[str]) -> dict[str, float]:
     return found
 
 
+def with_pulse(stream: DataFrame, pulse: DataFrame | None) -> DataFrame:
+    """A stream that is also woken by a pulse, which has no rows."""
+    if pulse is None:
+        return stream
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in stream.schema]
+    return stream.union(pulse.select(*nothing))
+
+
 def tagged_union(sources: Mapping[str, DataFrame]) -> DataFrame:
     """One streaming DataFrame of all sources. A single source stays as it is."""
     if len(sources) == 1:

@@ -23,6 +23,9 @@ from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest
 
 DEFAULT_FOLDER = "spark"
+PULSE = "~pulse"
+"""What the pulse is called among the sources of a query; no step can be."""
+
 _COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 

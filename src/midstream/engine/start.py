@@ -18,9 +18,10 @@ from midstream.engine.internals import EPOCH_CONF, SessionConf
 from midstream.engine.membership import Membership
 from midstream.engine.modify import Modifier
 from midstream.engine.placer import Placer
+from midstream.engine.pulse import Pulse
 from midstream.engine.reports import ReportBox
 from midstream.engine.run import QueryMaker, Run
-from midstream.engine.sources import load_source, tagged_union
+from midstream.engine.sources import load_source, tagged_union, with_pulse
 from midstream.engine.standby import Standby
 from midstream.engine.wishes import Program
 from midstream.errors import EpochError, MidstreamError
@@ -61,13 +62,15 @@ def start(
     ledger = Ledger.open(open_store(checkpoint, store_options))
     try:
         placer = Placer(Cluster(spark), standby)
-        modifier = Modifier(program, ledger, spark, retain_epochs, placer, drop_live=live_changes == "drop")
+        pulse = Pulse(spark)
+        modifier = Modifier(program, ledger, spark, retain_epochs, placer, pulse, drop_live=live_changes == "drop")
         runner = EpochRunner(
             versions=modifier if changeable else Unchanging(modifier.current),
             ledger=ledger,
             compactor=Compactor(ledger.store, modifier.current.policies, ledger.driver.generation),
             box=ReportBox(spark.sparkContext),
             placer=placer,
+            pulse=pulse,
         )
         latest, settings = lambda: modifier.latest().manifest, lambda: modifier.current.settings
         moving, stopping = lambda: modifier.moving, lambda: modifier.stopping()
@@ -87,7 +90,7 @@ def _query_maker(spark: SparkSession, name: str | None) -> QueryMaker:
     def make(feed: Feed, checkpoint: Path, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
         try:
             with SessionConf(spark, EPOCH_CONF):
-                stream = tagged_union(feed.sources)
+                stream = with_pulse(tagged_union(feed.sources), feed.pulse)
                 writer = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
                 if name:
                     writer = writer.queryName(name)

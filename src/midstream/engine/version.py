@@ -54,6 +54,8 @@ class Version:
     careful: bool = False
     trial: bool = False
     """Whether it is only tried on a few rows: an exchange would cost more than it brings, and failures are told."""
+    draining: frozenset[str] = frozenset()
+    """Steps whose open windows are to give what they have in the epoch that is about to run."""
     watched: Mapping[str, Guard] = field(default_factory=dict)
     """Guards on steps, for the epoch that is about to run."""
     observed: Mapping[str, Observation] = field(default_factory=dict)

@@ -11,7 +11,18 @@ from pyspark.sql.types import DataType, StructType, TimestampNTZType, TimestampT
 
 from midstream.errors import GraphError
 from midstream.eventtime.durations import spelled
-from midstream.eventtime.windows import END, START, OfInput, Session, Sliding, Tumbling, Window, Windowing
+from midstream.eventtime.windows import (
+    END,
+    START,
+    Clock,
+    Global,
+    OfInput,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+    Windowing,
+)
 from midstream.graph.steps import SourceStep, Step
 from midstream.schemas import quoted
 
@@ -26,17 +37,19 @@ class Assignment:
     """The windows of a step and the column they go by."""
 
     window: Window
-    time: str
+    time: str | None
+    """None when rows have the time of the clock."""
 
-    def apply(self, frame: DataFrame) -> DataFrame:
-        """Rows with their windows, once for each. Rows without a time belong to none."""
+    def apply(self, frame: DataFrame, now: int | None = None) -> DataFrame:
+        """Rows with their windows, once for each, at a time of the clock. Rows without a time belong to none."""
         if isinstance(self.window, OfInput):
             return frame.where(F.col(END).isNotNull())
-        time = F.col(quoted(self.time))
+        time = F.col(quoted(self.time)) if self.time is not None else F.timestamp_micros(F.lit(now or 0))
         if isinstance(self.window, Session):
             # Of each row, the window it would have alone.
             end = time + F.expr(f"INTERVAL {spelled(self.window.gap)}")
             return frame.where(time.isNotNull()).withColumns({START: time, END: end})
+        assert not isinstance(self.window, Global)
         window = F.window(time, *_lengths(self.window))
         with_window = frame.withColumn(_WINDOW, window).drop(START, END)
         others = [quoted(name) for name in with_window.columns if name != _WINDOW]
@@ -46,7 +59,8 @@ class Assignment:
         """Rows whose last window was closed by a watermark."""
         if watermark is None:
             return frame.where("false")
-        assert not isinstance(self.window, Session)  # the state tells which of its rows are late
+        assert not isinstance(self.window, Session | Global)  # the state tells which of its rows are late
+        assert self.time is not None
         if isinstance(self.window, OfInput):
             bound, end = watermark - lateness, F.col(END)
             return frame.where(end <= _moment(bound, frame.schema[END].dataType))
@@ -84,6 +98,8 @@ def assignment(
     step: Step, windowing: Windowing, schema: StructType, above: Step | None = None, time: str | None = None
 ) -> Assignment:
     """How the rows that a step gets from one `above` it get their windows; raises when their time is not clear."""
+    if windowing.clock is Clock.PROCESSING:
+        return Assignment(windowing.window, None)
     if isinstance(windowing.window, OfInput):
         time = END
         event_time(step, above or step, END)

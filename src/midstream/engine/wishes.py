@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from midstream.changes.change import Change, Replace, single_changes
+from midstream.changes.change import Change, Replace, drained_by, single_changes
 from midstream.changes.edit import changed
 from midstream.changes.settings import Settings
 from midstream.coordinator.machine import Coordinator
@@ -16,6 +16,7 @@ from midstream.engine.compile import Compiled
 from midstream.engine.examine import Wish
 from midstream.engine.feed import Feed
 from midstream.engine.portable import portable
+from midstream.engine.pulse import Pulse
 from midstream.engine.sources import load_source, rows_per_file
 from midstream.engine.version import Version
 from midstream.errors import ChangeError, MidstreamError
@@ -51,16 +52,20 @@ class Latest:
 class Wishes:
     """Makes wishes of submissions. Sources are loaded once and shared by all versions that read them."""
 
-    def __init__(self, program: Program, log: ChangeLog, ledger: Ledger, spark: SparkSession, retain: int) -> None:
+    def __init__(
+        self, program: Program, log: ChangeLog, ledger: Ledger, spark: SparkSession, retain: int, pulse: Pulse
+    ) -> None:
         self._program = program
         self._log = log
         self._ledger = ledger
         self._spark = spark
         self._retain = retain
+        self._pulse = pulse
         self._loaded: dict[SourceStep, DataFrame] = dict(program.sources)
 
     def feed(self, pipeline: Pipeline, settings: Settings, folder: str) -> Feed:
-        return Feed(self.frames(pipeline, settings), self._trigger(settings), folder)
+        pulse = self._pulse.frame() if pipeline.needs_pulse else None
+        return Feed(self.frames(pipeline, settings), self._trigger(settings), folder, pulse)
 
     def frames(self, pipeline: Pipeline, settings: Settings) -> dict[str, DataFrame]:
         """The streaming DataFrames of all sources, each loaded once, unless it must read with a cap."""
@@ -120,6 +125,7 @@ class Wishes:
             hand_over=_needs_hand_over(current, pipeline, settings),
             renames={c.step: c.rename for c in replaced if c.rename},
             codes={c.step: pack(c.convert) for c in replaced if c.convert is not None},
+            drains=drained_by(change),
             time_limit=limit,
         )
 
@@ -150,5 +156,6 @@ class Wishes:
 
 def _needs_hand_over(current: Version, pipeline: Pipeline, settings: Settings) -> bool:
     """Whether Spark needs a new query for it: a query reads the sources it was started with, as told then."""
-    same = set(pipeline.sources) == set(current.compiled.pipeline.sources)
+    running = current.compiled.pipeline
+    same = set(pipeline.sources) == set(running.sources) and pipeline.needs_pulse == running.needs_pulse
     return not same or not settings.feeds_alike(current.settings)

@@ -34,6 +34,22 @@ class ChangeError(MidstreamError):
         )
 
     @classmethod
+    def bad_build(cls, id: str, why: str) -> ChangeError:
+        return cls(
+            "BAD_STEP",
+            f"What is to be made '{id}' is no single step: {why}.",
+            hint=f"give build=lambda input: input.key_by(…).dedup('{id}'), with reads=[…] for other streams it takes.",
+        )
+
+    @classmethod
+    def drain_with_hand_over(cls, change: str) -> ChangeError:
+        return cls(
+            "CANNOT_DRAIN",
+            f"'{change}' reads other sources, so that no epoch of the pipeline as it is comes before it.",
+            hint="drain the windows with a change of its own first, or leave on_open_windows out.",
+        )
+
+    @classmethod
     def no_body(cls, id: str, given: Sequence[str], expected: str) -> ChangeError:
         told = f"{quoted(given)} together" if given else "nothing"
         return cls("NO_BODY", f"What '{id}' is to do is not clear: {told} was given.", hint=f"give {expected}.")

@@ -31,6 +31,14 @@ class EpochError(MidstreamError):
         )
 
     @classmethod
+    def no_pulse(cls) -> EpochError:
+        return cls(
+            "OLD_SPARK",
+            "Loops, timers by the clock and idle sources need Spark 4.2 or later, which tells sources where it is.",
+            hint="install pyspark 4.2 or later, or write the pipeline without them.",
+        )
+
+    @classmethod
     def spark_gone(cls, cause: str) -> EpochError:
         return cls(
             "SPARK_GONE",

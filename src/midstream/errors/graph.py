@@ -81,6 +81,26 @@ class GraphError(MidstreamError):
         )
 
     @classmethod
+    def bad_count(cls, given: object) -> GraphError:
+        return cls("BAD_TRIGGER", f"A result after {given!r} rows is none.", hint="give a whole number from 1 on.")
+
+    @classmethod
+    def bad_trigger(cls, step: str, why: str) -> GraphError:
+        return cls(
+            "BAD_TRIGGER",
+            f"The global window of '{step}' has a trigger that {why}.",
+            hint="use every_epoch() for retractions, and after_rows(n) for a function of rows.",
+        )
+
+    @classmethod
+    def bad_clock(cls) -> GraphError:
+        return cls(
+            "BAD_CLOCK",
+            "Windows by the clock take no column of time and no lateness, and have a start and an end of their own.",
+            hint="use tumbling, sliding or session windows with clock='processing' alone.",
+        )
+
+    @classmethod
     def bad_timer(cls, step: str, timer: str, why: str) -> GraphError:
         return cls(
             "BAD_TIMER",
@@ -119,6 +139,30 @@ class GraphError(MidstreamError):
             "OTHER_KEY_TYPE",
             f"The join '{step}' is by '{key}', which is {left} on its left side and {right} on its right.",
             hint="cast it on one side in a transform step.",
+        )
+
+    @classmethod
+    def open_loop(cls, begun: list[str], closed: list[str]) -> GraphError:
+        return cls(
+            "OPEN_LOOP",
+            f"The loops {', '.join(begun) or 'none'} begin, and {', '.join(closed) or 'none'} are fed back into.",
+            hint="end one stream with .feedback('id', to=…) for every loop, and join the parts with pipeline(…).",
+        )
+
+    @classmethod
+    def no_loop(cls, id: str, step: str) -> GraphError:
+        return cls(
+            "NOT_A_LOOP",
+            f"'{id}' feeds back into '{step}', which is no loop.",
+            hint="begin one with midstream.loop('id', schema), and union it with the stream its rows are to join.",
+        )
+
+    @classmethod
+    def bad_feedback(cls, id: str, loop: str, told: str) -> GraphError:
+        return cls(
+            "OTHER_COLUMNS_FED_BACK",
+            f"'{id}' feeds back other rows than the loop '{loop}' has: {told}.",
+            hint="select the columns of the loop, in their types, in a step before it.",
         )
 
     @classmethod

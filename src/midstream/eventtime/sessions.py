@@ -6,20 +6,17 @@ aggregated once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from midstream.aggregates.function import AggregateFunction
+from midstream.eventtime.finish import ROWS, Finisher
 from midstream.eventtime.instants import Instants, instants, least
 from midstream.eventtime.late import NEVER, without_rows
 from midstream.eventtime.windows import END, START
 from midstream.state.keys import flatten, group_rows
 from midstream.state.tables import (
-    Found,
-    FoundRows,
     Groups,
     Hashes,
     KeyedResult,
@@ -32,17 +29,15 @@ from midstream.state.tables import (
     Times,
 )
 
-ROWS = "rows"
-
 
 @dataclass(frozen=True)
-class SessionAggregate:
+class Sessions:
     """The rows of each key with the window each would have alone: from its time on, as long as the gap."""
 
-    aggregate: AggregateFunction
+    finisher: Finisher
     keys: pa.Schema
     values: pa.Schema
-    """What is kept of a row: its window, and what the aggregates need."""
+    """What is kept of a row: its window, and what the result is made of."""
     gap: int
     lateness: int
 
@@ -52,7 +47,7 @@ class SessionAggregate:
 
     @property
     def output(self) -> pa.Schema:
-        return self.aggregate.output
+        return self.finisher.output
 
     def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         before = NEVER if times.before is None else times.before
@@ -116,8 +111,7 @@ class SessionAggregate:
             keys = keys.append_column(self.values.field(name), pa.array(moments[over]).cast(kind))
         closed = Groups(groups.hashes[owners], keys, np.arange(int(sizes.sum())), np.cumsum(sizes) - sizes)
         rows = flatten(ordered.filter(pa.array(of_row)))
-        columns, _ = self.aggregate.update(rows, closed, Nothing(self.aggregate.tables))
-        return self.aggregate.finished(closed.keys, columns)
+        return self.finisher.of(rows, closed)
 
 
 @dataclass(frozen=True)
@@ -201,27 +195,3 @@ class _Writes:
             added=int(np.count_nonzero(~deleted)),
             removed=self._seen - int(np.count_nonzero(rewritten)),
         )
-
-
-@dataclass(frozen=True)
-class Nothing:
-    """A snapshot of tables without rows."""
-
-    tables: tuple[TableSpec, ...]
-
-    def _values(self, table: str) -> pa.Schema:
-        return next(spec.values for spec in self.tables if spec.name == table)
-
-    def lookup(self, table: str, hashes: Hashes, keys: pa.Table) -> Found:
-        values = self._values(table)
-        nulls = pa.table([pa.nulls(len(hashes), field.type) for field in values], schema=values)
-        return Found(np.zeros(len(hashes), np.bool_), nulls)
-
-    def lookup_rows(self, table: str, hashes: Hashes, keys: pa.Table) -> FoundRows:
-        return FoundRows(np.empty(0, np.int64), self._values(table).empty_table())
-
-    def scan(self, table: str, overlay: TableDelta | None = None) -> Iterator[pa.Table]:
-        yield from ()
-
-    def scan_hashed(self, table: str, overlay: TableDelta | None = None) -> Iterator[tuple[Hashes, pa.Table]]:
-        yield from ()

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.aggregates.function import MAIN, AggregateFunction
+from midstream.aggregates.retractions import changes, with_change
 from midstream.eventtime.instants import instants, least
 from midstream.eventtime.late import NEVER, without_late
 from midstream.eventtime.windows import END, Emit
@@ -32,7 +33,8 @@ class WindowedAggregate:
 
     @property
     def output(self) -> pa.Schema:
-        return self.aggregate.output
+        retracts = self.emit is Emit.RETRACTIONS
+        return with_change(self.aggregate.output) if retracts else self.aggregate.output
 
     def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         before = NEVER if times.before is None else times.before
@@ -41,7 +43,10 @@ class WindowedAggregate:
         ends = instants(groups.keys, END)
         columns, deltas = self.aggregate.update(rows, groups, snapshot)
         results = self.aggregate.finished(groups.keys, columns)
-        output = [results if self.emit is Emit.CHANGED else results.filter(pa.array(ends <= before))]
+        if self.emit is Emit.RETRACTIONS:
+            output = [changes(self.aggregate, groups, snapshot, results)]
+        else:
+            output = [results if self.emit is Emit.CHANGED else results.filter(pa.array(ends <= before))]
         due = least(ends[ends > before])
         if times.firing and times.now is not None:
             fired, due = self._fire(before, times.now, snapshot, deltas)

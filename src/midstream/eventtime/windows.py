@@ -42,7 +42,43 @@ class OfInput:
     """The windows rows have already; see `midstream.window_of_input`."""
 
 
-Window: TypeAlias = Tumbling | Sliding | Session | OfInput
+@dataclass(frozen=True)
+class EveryEpoch:
+    """A key's result is given in every epoch that changes it; see `midstream.every_epoch`."""
+
+
+@dataclass(frozen=True)
+class AfterRows:
+    """A result is given for every so many rows of a key; see `midstream.after_rows`."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class AtWatermark:
+    """A key's result is given when the watermark has passed a multiple of a length; see `midstream.at_watermark`."""
+
+    every: int
+
+
+Trigger: TypeAlias = EveryEpoch | AfterRows | AtWatermark
+
+
+@dataclass(frozen=True)
+class Global:
+    """One window for all time, with a trigger that says when it gives results; see `midstream.global_window`."""
+
+    trigger: Trigger
+
+
+Window: TypeAlias = Tumbling | Sliding | Session | OfInput | Global
+
+
+class Clock(StrEnum):
+    """The time windows and timers go by: that of events, up to the watermark, or that of the clock on the wall."""
+
+    EVENT = "event"
+    PROCESSING = "processing"
 
 
 class Emit(StrEnum):
@@ -52,6 +88,8 @@ class Emit(StrEnum):
     """Once, when the watermark has passed its end."""
     CHANGED = "changed"
     """In every epoch that changes it: the rows of a key and window replace each other."""
+    RETRACTIONS = "retractions"
+    """In every epoch that changes it: what it has given before is taken back by a row of its own."""
 
 
 def tumbling(size: Duration, offset: Duration = "0 seconds") -> Tumbling:
@@ -80,6 +118,29 @@ def window_of_input() -> OfInput:
     return OfInput()
 
 
+def global_window(trigger: Trigger) -> Global:
+    """One window for all time. `every_epoch()`, `at_watermark(…)` and `after_rows(…)` say when it gives results."""
+    return Global(trigger)
+
+
+def every_epoch() -> EveryEpoch:
+    """In every epoch, the results of the keys it has changed, of all their rows so far."""
+    return EveryEpoch()
+
+
+def at_watermark(every: Duration) -> AtWatermark:
+    """Whenever the watermark has passed a multiple of a length of time, the results of the keys that have changed
+    since, of all their rows so far."""
+    return AtWatermark(microseconds("the time between results", every))
+
+
+def after_rows(n: int) -> AfterRows:
+    """For every `n` rows of a key, in the order they come, the result of those: then it begins anew."""
+    if n < 1:
+        raise GraphError.bad_count(n)
+    return AfterRows(n)
+
+
 @dataclass(frozen=True)
 class Windowing:
     """How a keyed step uses windows. `lateness` is for how long behind its end a window still takes rows."""
@@ -88,3 +149,4 @@ class Windowing:
     time: str | None = None
     lateness: int = 0
     emit: Emit = Emit.CLOSED
+    clock: Clock = Clock.EVENT

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from midstream.errors import GraphError
-from midstream.graph.steps import KeyedStep, SinkStep, SourceStep, Step
+from midstream.graph.steps import FeedbackStep, KeyedStep, LoopStep, SinkStep, SourceStep, Step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,6 +53,26 @@ class Pipeline:
         """By id, not as the graph is written: Spark's log knows sources by their position alone."""
         sources = [step for step in self.steps if isinstance(step, SourceStep)]
         return tuple(sorted(sources, key=lambda source: source.id))
+
+    @property
+    def feedbacks(self) -> tuple[FeedbackStep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, FeedbackStep))
+
+    def check_loops(self) -> None:
+        """Raise unless what is fed back goes somewhere, and every loop gets something. Parts of a pipeline need not."""
+        begun = sorted(step.id for step in self.steps if isinstance(step, LoopStep))
+        closed = sorted(step.to for step in self.feedbacks)
+        if begun != closed:
+            raise GraphError.open_loop(begun, closed)
+
+    @property
+    def needs_pulse(self) -> bool:
+        """Whether it may want an epoch although no source has rows: for rows in a loop, a timer by the clock, or to
+        find that a source has gone idle."""
+        clocked = any(step.is_clocked for step in self.keyed)
+        marks = [source.watermark for source in self.sources if source.watermark is not None]
+        may_idle = len(marks) > 1 and any(mark.idle_after is not None for mark in marks)
+        return bool(self.feedbacks) or clocked or may_idle
 
     @property
     def keyed(self) -> tuple[KeyedStep, ...]:

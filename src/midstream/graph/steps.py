@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from midstream.errors import GraphError
 from midstream.eventtime.sides import How
-from midstream.eventtime.windows import Windowing
+from midstream.eventtime.windows import Clock, Windowing
 from midstream.state.compaction import CompactionPolicy
 from midstream.state.hashspace import HashRange
 from midstream.state.tables import TableKind
@@ -33,10 +33,12 @@ _ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 
 class OutputMode(StrEnum):
-    """What a keyed step gives on each epoch: the rows of changed keys, or the whole result."""
+    """What a keyed step gives on each epoch: the rows of changed keys, the whole result, or the rows of changed keys
+    with those they replace."""
 
     CHANGED = "changed"
     COMPLETE = "complete"
+    RETRACTIONS = "retractions"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,13 @@ class Watermark:
 class SourceStep(Step):
     load: Callable[[SparkSession], DataFrame]
     watermark: Watermark | None = None
+
+
+@dataclass(frozen=True)
+class LoopStep(Step):
+    """Rows that were fed back in the epoch before."""
+
+    schema: Schema
 
 
 @dataclass(frozen=True)
@@ -138,12 +147,34 @@ class KeyedStep(Step):
     def inputs(self) -> tuple[Step, ...]:
         return (self.input,)
 
+    @property
+    def is_clocked(self) -> bool:
+        """Whether it goes by the clock on the wall."""
+        return False
+
 
 @dataclass(frozen=True)
 class AggregateStep(KeyedStep):
     aggregates: Mapping[str, Aggregate]
     output_mode: OutputMode = OutputMode.CHANGED
     windowing: Windowing | None = None
+
+    @property
+    def is_clocked(self) -> bool:
+        return self.windowing is not None and self.windowing.clock is Clock.PROCESSING
+
+
+@dataclass(frozen=True)
+class WindowStep(KeyedStep):
+    """Windows whose rows are kept, for a function of the user's own when they are over."""
+
+    windowing: Windowing
+    function: Callable[..., Any]
+    output: Schema
+
+    @property
+    def is_clocked(self) -> bool:
+        return self.windowing.clock is Clock.PROCESSING
 
 
 @dataclass(frozen=True)
@@ -180,6 +211,12 @@ class StatefulStep(KeyedStep):
     per_key: bool = False
     timer: str | None = None
     """The column of the state that says when the function is to be called again."""
+    clock: Clock = Clock.EVENT
+    """What time that is."""
+
+    @property
+    def is_clocked(self) -> bool:
+        return self.timer is not None and self.clock is Clock.PROCESSING
 
 
 @dataclass(frozen=True)
@@ -227,3 +264,11 @@ class SinkStep(Step):
     @property
     def inputs(self) -> tuple[Step, ...]:
         return (self.input,)
+
+
+@dataclass(frozen=True)
+class FeedbackStep(SinkStep):
+    """The end of a loop: its rows enter again where the loop begins, in the next epoch."""
+
+    to: str
+    """The id of the `LoopStep`."""

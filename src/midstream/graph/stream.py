@@ -6,17 +6,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from midstream.aggregates.retractions import CHANGE
 from midstream.errors import GraphError
 from midstream.eventtime.durations import Duration, microseconds
 from midstream.eventtime.sides import How
-from midstream.eventtime.windows import END, START, Emit, Session, Window, Windowing
+from midstream.eventtime.windows import (
+    END,
+    START,
+    AfterRows,
+    Clock,
+    Emit,
+    EveryEpoch,
+    Global,
+    OfInput,
+    Session,
+    Window,
+    Windowing,
+)
 from midstream.graph.pipeline import Pipeline, join
 from midstream.graph.steps import (
     SQL_INPUT,
     AggregateStep,
     DedupStep,
+    FeedbackStep,
     JoinStep,
     LateStep,
+    LoopStep,
     OutputMode,
     SinkStep,
     SourceStep,
@@ -28,7 +43,9 @@ from midstream.graph.steps import (
     TransformStep,
     UnionStep,
     Watermark,
+    WindowStep,
 )
+from midstream.sinks.feedback import Feedback
 from midstream.state.compaction import CompactionPolicy
 from midstream.state.tables import TableKind
 from midstream.task.userfn import STATE
@@ -59,6 +76,14 @@ def source(
     idle = microseconds("the time after which a source is idle", idle_after) if idle_after is not None else None
     delayed = microseconds("the delay of a watermark", delay, least=0)
     return Stream(SourceStep(id, load, Watermark(event_time, delayed, idle)))
+
+
+def loop(id: str, schema: Schema) -> Stream:
+    """The beginning of a loop: rows that a later step ends with `.feedback(…)` enter here in the next epoch.
+
+    Rows under way in a loop are part of the checkpoint. A run that ends by itself ends when there are none left.
+    """
+    return Stream(LoopStep(id, schema))
 
 
 def pipeline(*pipelines: Pipeline) -> Pipeline:
@@ -102,9 +127,16 @@ class Stream:
             raise GraphError.bad_keys(columns)
         return KeyedStream(self.step, columns)
 
-    def window(self, window: Window, *, time: str | None = None, lateness: Duration = "0 seconds") -> WindowedStream:
+    def window(
+        self,
+        window: Window,
+        *,
+        time: str | None = None,
+        lateness: Duration = "0 seconds",
+        clock: Literal["event", "processing"] = "event",
+    ) -> WindowedStream:
         """Rows by window of their event time, all keys together; `key_by(…).window(…)` is by key."""
-        return KeyedStream(self.step, ()).window(window, time=time, lateness=lateness)
+        return KeyedStream(self.step, ()).window(window, time=time, lateness=lateness, clock=clock)
 
     def join(
         self,
@@ -133,7 +165,7 @@ class Stream:
         if not keys or not all(isinstance(key, str) for key in keys):
             raise GraphError.bad_keys(on)
         ways = [window is not None, within is not None, keep_all]
-        if sum(ways) != 1 or isinstance(window, Session) or (keep_all and how != "inner"):
+        if sum(ways) != 1 or isinstance(window, Session | Global) or (keep_all and how != "inner"):
             raise GraphError.bad_join(id)
         windowing = None
         if window is not None:
@@ -175,9 +207,17 @@ class Stream:
         """The rows that came too late for this step with windows, as it was given them. Those of sessions are only
         counted: that they are late shows when their key is looked up."""
         windowing = self.step.windowing if isinstance(self.step, AggregateStep) else None
-        if not isinstance(self.step, AggregateStep) or windowing is None or isinstance(windowing.window, Session):
+        if not isinstance(self.step, AggregateStep) or windowing is None or self.step.is_clocked:
+            raise GraphError.nothing_is_late(id, self.step.id)
+        if isinstance(windowing.window, Session | Global):
             raise GraphError.nothing_is_late(id, self.step.id)
         return Stream(LateStep(id, self.step))
+
+    def feedback(self, id: str, to: Stream) -> Pipeline:
+        """Close a loop: rows of this stream enter it again in the next epoch. They have the columns the loop has."""
+        if not isinstance(to.step, LoopStep):
+            raise GraphError.no_loop(id, to.step.id)
+        return Pipeline((FeedbackStep(id, self.step, Feedback(to.step.id), to.step.id),))
 
     def sink(self, id: str, sink: Sink) -> Pipeline:
         """End the stream in a sink; the result can be started, or joined with others by `pipeline(…)`."""
@@ -195,12 +235,16 @@ class KeyedStream:
         self,
         id: str,
         *,
-        output_mode: Literal["changed", "complete"] = "changed",
+        output_mode: Literal["changed", "complete", "retractions"] = "changed",
         parallelism: int | None = None,
         compaction: CompactionPolicy | None = None,
         **aggregates: Aggregate,
     ) -> Stream:
-        """Aggregates by key, kept up to date: Spark's functions (`F.sum("x")`), SQL text, or `midstream.fold(…)`."""
+        """Aggregates by key, kept up to date: Spark's functions (`F.sum("x")`), SQL text, or `midstream.fold(…)`.
+
+        An epoch gives the results of the keys it has changed, or with `output_mode="complete"` all of them. With
+        `"retractions"` it gives what it takes back too, and a column `change` tells `-` from `+`.
+        """
         mode = OutputMode(output_mode)
         return _aggregate(id, self.step, self.keys, parallelism, compaction, aggregates, mode, None)
 
@@ -263,14 +307,25 @@ class KeyedStream:
         partitions = _parallelism(id, parallelism)
         return Stream(DedupStep(id, self.step, self.keys, partitions, compaction or CompactionPolicy(), time))
 
-    def window(self, window: Window, *, time: str | None = None, lateness: Duration = "0 seconds") -> WindowedStream:
+    def window(
+        self,
+        window: Window,
+        *,
+        time: str | None = None,
+        lateness: Duration = "0 seconds",
+        clock: Literal["event", "processing"] = "event",
+    ) -> WindowedStream:
         """Rows by key and window of their event time.
 
         `time` names the column; without it, it is the event time of the sources. A window takes rows until `lateness`
-        after the watermark has passed its end.
+        after the watermark has passed its end. With `clock="processing"` the time of a row is when its epoch began, and
+        windows are over when that time of the clock has come.
         """
         late = microseconds("the allowed lateness", lateness, least=0)
-        return WindowedStream(self.step, self.keys, Windowing(window, time, late))
+        windowing = Windowing(window, time, late, clock=Clock(clock))
+        if windowing.clock is Clock.PROCESSING and (late or time is not None or isinstance(window, OfInput | Global)):
+            raise GraphError.bad_clock()
+        return WindowedStream(self.step, self.keys, windowing)
 
     def stateful(
         self,
@@ -280,6 +335,7 @@ class KeyedStream:
         state: Schema | Mapping[str, StateTable],
         output: Schema,
         timer: str | None = None,
+        clock: Literal["event", "processing"] = "event",
         parallelism: int | None = None,
         compaction: CompactionPolicy | None = None,
     ) -> Stream:
@@ -291,12 +347,13 @@ class KeyedStream:
 
         `timer` names a column of the state, a time: when the watermark has passed it, the function is called with the
         state of that key and no rows of it. It then takes a third argument, the watermark (None before there is one).
+        With `clock="processing"` the time is that of the clock on the wall.
         """
         named = isinstance(state, Mapping)
         tables = state if isinstance(state, Mapping) else {STATE: StateTable(state)}
         if timer is not None and named:
             raise GraphError.bad_timer(id, timer, "it has several tables of state")
-        return self._stateful(id, function, tables, output, parallelism, compaction, named, False, timer)
+        return self._stateful(id, function, tables, output, parallelism, compaction, named, False, timer, Clock(clock))
 
     def stateful_per_key(
         self,
@@ -326,6 +383,7 @@ class KeyedStream:
         named: bool,
         per_key: bool,
         timer: str | None = None,
+        clock: Clock = Clock.EVENT,
     ) -> Stream:
         if not callable(function):
             raise GraphError.not_callable(id, function)
@@ -342,6 +400,7 @@ class KeyedStream:
                 named,
                 per_key,
                 timer,
+                clock,
             )
         )
 
@@ -358,20 +417,51 @@ class WindowedStream:
         self,
         id: str,
         *,
-        emit: Literal["closed", "changed"] = "closed",
+        emit: Literal["closed", "changed", "retractions"] = "closed",
         parallelism: int | None = None,
         compaction: CompactionPolicy | None = None,
         **aggregates: Aggregate,
     ) -> Stream:
         """Aggregates by key and window; its rows have the keys, `window_start`, `window_end` and the results.
 
-        A window gives its rows once, when it is closed, or with `emit="changed"` in every epoch that changes it.
+        A window gives its rows once, when it is closed, or with `emit="changed"` in every epoch that changes it. With
+        `emit="retractions"` it then also gives what it takes back, and a column `change` tells `-` from `+`. A global
+        window has no start and no end, and gives results when its trigger says so.
         """
         windowing = replace(self.windowing, emit=Emit(emit))
-        if isinstance(windowing.window, Session) and (not self.keys or windowing.emit is not Emit.CLOSED):
+        window, mode = windowing.window, OutputMode.CHANGED
+        if isinstance(window, Session) and (not self.keys or windowing.emit is not Emit.CLOSED):
             raise GraphError.bad_session(id)
-        mode = OutputMode.CHANGED
+        if isinstance(window, Global) and isinstance(window.trigger, EveryEpoch):
+            mode = OutputMode.RETRACTIONS if windowing.emit is Emit.RETRACTIONS else mode
+            return _aggregate(id, self.step, self.keys, parallelism, compaction, aggregates, mode, None)
+        if isinstance(window, Global) and windowing.emit is Emit.RETRACTIONS:
+            raise GraphError.bad_trigger(id, "gives results that are not taken back")
         return _aggregate(id, self.step, self.keys, parallelism, compaction, aggregates, mode, windowing)
+
+    def apply(
+        self,
+        id: str,
+        function: Callable[..., Any],
+        *,
+        output: Schema,
+        parallelism: int | None = None,
+        compaction: CompactionPolicy | None = None,
+    ) -> Stream:
+        """Your own function of all rows of windows that are over: `(rows) -> output` in pyarrow, polars or pandas.
+
+        It sees the rows of several keys and windows at once, with `window_start` and `window_end`. All rows of a window
+        are kept until it is closed; what can be said with aggregates takes far less.
+        """
+        if not callable(function):
+            raise GraphError.not_callable(id, function)
+        window = self.windowing.window
+        if isinstance(window, Global) and not isinstance(window.trigger, AfterRows):
+            raise GraphError.bad_trigger(id, "would keep rows for good")
+        if isinstance(window, Session) and not self.keys:
+            raise GraphError.bad_session(id)
+        compaction, partitions = compaction or CompactionPolicy(), _parallelism(id, parallelism)
+        return Stream(WindowStep(id, self.step, self.keys, partitions, compaction, self.windowing, function, output))
 
 
 def _aggregate(
@@ -386,7 +476,10 @@ def _aggregate(
 ) -> Stream:
     if not aggregates:
         raise GraphError.no_aggregates(id)
-    taken = {*keys, *((START, END) if windowing is not None else ())}
+    bounded = windowing is not None and not isinstance(windowing.window, Global)
+    taken = {*keys, *((START, END) if bounded else ())}
+    if output_mode is OutputMode.RETRACTIONS or (windowing is not None and windowing.emit is Emit.RETRACTIONS):
+        taken.add(CHANGE)
     clash = set(aggregates) & taken
     if clash:
         raise GraphError.name_clash(id, sorted(clash))

@@ -39,7 +39,9 @@ class Oracle:
         of_last = f"QUALIFY row_number() OVER (PARTITION BY {', '.join(query.keys)} ORDER BY epoch DESC) = 1"
         chosen = ", ".join(_comparable(name, kind) for name, kind, *_ in columns)
         theirs = f"SELECT {chosen} FROM wanted"
-        ours = f"SELECT {chosen} FROM (SELECT * FROM given {of_last if query.keys else ''})"
+        if query.keys:
+            self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE given AS SELECT * FROM given {of_last}")
+        ours = f"SELECT {chosen} FROM ({query.compared})"
         return [
             *self._only("only in the result", ours, theirs),
             *self._only("missing in the result", theirs, ours),

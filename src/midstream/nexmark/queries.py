@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,10 +20,10 @@ from pyspark.sql import functions as F
 from midstream.eventtime.windows import session, sliding, tumbling
 from midstream.graph.stream import KeyedStream, Stream, source
 from midstream.nexmark.events import AUCTIONS, CYCLE, IN_FLIGHT
-from midstream.nexmark.source import NexmarkSource
+from midstream.nexmark.streams import Loader
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Query:
     build: Callable[[Events], Stream]
     sql: str
     keys: tuple[str, ...] = ()
+    compared: str = "SELECT * FROM given"
+    """What is compared of the rows it has given, if it depends on the clock how they are put together."""
 
 
 QUERIES: dict[str, Query] = {}
@@ -53,30 +56,21 @@ _SPARK_UTC = "convert_timezone(current_timezone(), 'UTC', date_time::timestamp_n
 SPARK_DAY = f"date_format({_SPARK_UTC}, 'yyyy-MM-dd')"
 
 
-def events(options: Mapping[str, int]) -> Events:
-    """The streams of the data source `nexmark` with some options."""
-
-    def load(table: str) -> Callable[[SparkSession], DataFrame]:
-        def of(spark: SparkSession) -> DataFrame:
-            spark.dataSource.register(NexmarkSource)
-            reader = spark.readStream.format("nexmark").option("table", table)
-            return reader.options(**{name: str(value) for name, value in options.items()}).load()
-
-        return of
-
+def events(load: Loader, rate: int) -> Events:
+    """The streams of a loader, of so many events a second."""
     # As in `Nexmark._auction`: twice the time until as many auctions have been opened as are in flight.
-    horizon = IN_FLIGHT * CYCLE // AUCTIONS * 1_000_000 // options.get("rate", 10_000)
+    horizon = IN_FLIGHT * CYCLE // AUCTIONS * 1_000_000 // rate
     bid, auction, person = (
-        source(table, load(table), event_time="date_time") for table in ("bid", "auction", "person")
+        source(table, partial(load, table), event_time="date_time") for table in ("bid", "auction", "person")
     )
     return Events(bid, auction, person, f"{2 * horizon + 1} microseconds")
 
 
 def _query(
-    name: str, about: str, sql: str, keys: tuple[str, ...] = ()
+    name: str, about: str, sql: str, keys: tuple[str, ...] = (), compared: str = Query.compared
 ) -> Callable[[Callable[[Events], Stream]], Callable[[Events], Stream]]:
     def register(build: Callable[[Events], Stream]) -> Callable[[Events], Stream]:
-        QUERIES[name] = Query(name, about, build, sql, keys)
+        QUERIES[name] = Query(name, about, build, sql, keys, compared)
         return build
 
     return register
@@ -295,6 +289,19 @@ def _q10(events: Events) -> Stream:
 def _q11(events: Events) -> Stream:
     visits = events.bid.key_by("bidder").window(session("10 seconds")).aggregate("visits", n=F.count("*"))
     return visits.sql("q11", "SELECT bidder, n, window_start FROM input")
+
+
+@_query(
+    "q12",
+    "bids in ten seconds of the clock",
+    "SELECT bidder, count(*) AS n FROM bid GROUP BY bidder",
+    keys=("bidder", "window_start"),
+    compared="SELECT bidder, sum(n) AS n FROM given GROUP BY bidder",
+)
+def _q12(events: Events) -> Stream:
+    by_clock = events.bid.key_by("bidder").window(tumbling("10 seconds"), clock="processing")
+    counted = by_clock.aggregate("counts", emit="changed", n=F.count("*"))
+    return counted.sql("q12", "SELECT bidder, n, window_start FROM input")
 
 
 _SIDE = "SELECT range AS key, 'v' || range AS value FROM range(10000)"

@@ -160,11 +160,7 @@ class UserFunction:
             raise self._wrong(f"`delete_below` of type {type_} for table '{spec.name}'", repr(below)) from cause
 
     def _checked(self, frame: Any, schema: pa.Schema, what: str) -> pa.Table:
-        try:
-            return to_arrow(frame, schema)
-        except (TypeError, ValueError, pa.ArrowException) as cause:
-            expected = ", ".join(f"{field.name} {field.type}" for field in schema)
-            raise self._wrong(f"{what} with the columns ({expected})", str(cause)) from cause
+        return checked(self.step, self.function, frame, schema, what)
 
     def _wrong(self, expected: str, given: str) -> UserFunctionError:
         return UserFunctionError.wrong_result(self.step, describe(self.function), expected, given)
@@ -228,6 +224,16 @@ class PerKey:
         return tuple(canonical_value(row[name]) for name in self.keys)
 
 
+def checked(step: str, function: Callable[..., Any], frame: Any, schema: pa.Schema, what: str) -> pa.Table:
+    """What a function gave as a table of the schema it promised."""
+    try:
+        return to_arrow(frame, schema)
+    except (TypeError, ValueError, pa.ArrowException) as cause:
+        columns = ", ".join(f"{field.name} {field.type}" for field in schema)
+        expected = f"{what} with the columns ({columns})"
+        raise UserFunctionError.wrong_result(step, describe(function), expected, str(cause)) from cause
+
+
 def describe(function: Callable[..., Any]) -> str:
     """A function by name, file and line, as an error should name it."""
     target = inspect.unwrap(function.function if isinstance(function, PerKey) else function)
@@ -250,4 +256,14 @@ def raised_at(cause: Exception, function: Callable[..., Any]) -> str:
     return f"{own[-1].filename}:{own[-1].lineno}"
 
 
-__all__ = ["STATE", "Library", "PerKey", "TableUpdate", "UserFunction", "describe", "raised_at", "user_error"]
+__all__ = [
+    "STATE",
+    "Library",
+    "PerKey",
+    "TableUpdate",
+    "UserFunction",
+    "checked",
+    "describe",
+    "raised_at",
+    "user_error",
+]
