@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import functions as F
 
 from midstream.changes.change import Guard
@@ -17,10 +16,11 @@ from midstream.engine.guards import Observation, observe
 from midstream.engine.internals import Maximum, before_exchange, empty_frame, map_in_arrow, run_job
 from midstream.engine.loops import Returned
 from midstream.engine.placer import ANYWHERE, Places
+from midstream.engine.reused import Reused, asleep
 from midstream.engine.sources import split_batch
 from midstream.errors import MidstreamError
 from midstream.graph.steps import AggregateStep, KeyedStep, LateStep, LoopStep, OutputMode, SinkStep, SourceStep, Step
-from midstream.schemas import NOTHING, quoted, to_arrow
+from midstream.schemas import NOTHING, quoted
 from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
 from midstream.state.store import Store
@@ -31,19 +31,6 @@ from midstream.task.staging import StageTarget, StageTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-class InputSchemas:
-    """Arrow schemas of what reaches the state tasks, asked of Spark once: they are the same in every epoch."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, bool], pa.Schema] = {}
-
-    def of(self, step: str, grouped: bool, rows: DataFrame) -> pa.Schema:
-        known = self._known.get((step, grouped))
-        if known is None:
-            known = self._known[step, grouped] = to_arrow(rows.schema)
-        return known
 
 
 @dataclass
@@ -58,7 +45,7 @@ class Dataflow:
     state: Mapping[str, StepState]
     grouped: Mapping[str, bool]
     send: Callable[[Told], None]
-    schemas: InputSchemas
+    reused: Reused
     careful: bool
     trial: bool = False
     places: Places = ANYWHERE
@@ -75,6 +62,7 @@ class Dataflow:
     _ends: list[DataFrame] = field(default_factory=list)
     _kept: list[DataFrame] = field(default_factory=list)
     _maxima: dict[str, Maximum] = field(default_factory=dict)
+    _spark: SparkSession = field(init=False)
 
     def execute(self, batch: DataFrame) -> None:
         """Run the epoch: reports arrive through `send`, files lie staged."""
@@ -91,7 +79,7 @@ class Dataflow:
                 frame.unpersist()
 
     def _build(self, batch: DataFrame) -> None:
-        spark = batch.sparkSession
+        spark = self._spark = batch.sparkSession
         if self.only is None:
             self._read(batch)
         else:
@@ -130,9 +118,11 @@ class Dataflow:
         """Stand-ins without rows for what the steps of this round read from others."""
         assert self.only is not None
         for step in self.compiled.pipeline.steps:
+            if isinstance(step, KeyedStep) and self._fires(step) and not self._has_rows(step):
+                continue  # it is only woken
             for source in step.inputs if step.id in self.only else ():
                 if source.id not in self.only and source.id not in self._frames:
-                    self._frames[source.id] = empty_frame(spark, self.compiled.schemas[source.id])
+                    self._frames[source.id] = self.reused.nothing(source.id, spark, self.compiled.schemas[source.id])
 
     def _stateless(self, step: Step, spark: SparkSession) -> DataFrame:
         try:
@@ -178,12 +168,16 @@ class Dataflow:
         return self._keep(frame) if many else frame
 
     def _runs_alone(self, step: KeyedStep) -> bool:
-        """Whether its tasks have work without rows. They must be a job of their own then: without rows, the number of
-        a task is all that tells which partition it is."""
-        return _is_complete(step) or self._fires(step)
+        """Whether its tasks have work without rows and nobody wakes them. They must be a job of their own then: without
+        rows, the number of a task is all that tells which partition it is."""
+        return _is_complete(step)
 
     def _fires(self, step: KeyedStep) -> bool:
         return step.id in self.times and self.times[step.id].firing
+
+    def _has_rows(self, step: KeyedStep) -> bool:
+        """Whether a step may get rows in this round."""
+        return self.only is None or any(above.id in self.only for above in step.inputs)
 
     def _is_watched(self, step: Step) -> bool:
         return step.id in self.watched and self.watched[step.id].reads_output
@@ -206,14 +200,15 @@ class Dataflow:
         step, state = keyed.step, self.state[keyed.step.id]
         fused = [c for c in self.compiled.pipeline.consumers[step.id] if self._is_fused(step, c)]
         emits = bool(self._readers(step)) or self._is_watched(step)
-        rows = self._exchanged(keyed, self._input_of(keyed), state)
+        woken, grouped = self._fires(step), self.grouped.get(step.id, False)
+        rows = self._woken(keyed, state) if woken else self._exchanged(keyed, self._hashed(keyed), state)
         task = KeyedTask(
             run=self.run,
             step=step.id,
             epoch=self.epoch,
             store=self.store,
             function=keyed.function,
-            input=self.schemas.of(step.id, self.grouped.get(step.id, False), rows),
+            input=self.reused.input(step.id, grouped, woken, rows),
             keys=keyed.keys,
             ranges=state.ranges,
             tables=state.tables,
@@ -224,6 +219,7 @@ class Dataflow:
             fetch_all=self.fetch_all,
             trial=self.trial,
             times=self.times.get(step.id),
+            woken=woken,
         )
         if emits:
             return map_in_arrow(rows, task, keyed.output, reads=task.input.names)
@@ -240,8 +236,28 @@ class Dataflow:
             return frames[0]
         return keyed.windows.apply(frames[0], self.times[keyed.step.id].now)
 
-    def _exchanged(self, keyed: CompiledKeyed, frame: DataFrame, state: StepState) -> DataFrame:
-        """Rows hashed and brought to the partition that owns their range, aggregated before when that pays."""
+    def _woken(self, keyed: CompiledKeyed, state: StepState) -> DataFrame:
+        """The rows of a step that has work without rows too: every partition gets one that wakes it."""
+        id_, spark, rows = keyed.step.id, self._spark, None
+        if self._has_rows(keyed.step):
+            rows = asleep(self._hashed(keyed))
+
+        def like() -> DataFrame:
+            if rows is not None:
+                return rows
+            for above in keyed.step.inputs:
+                nothing = self.reused.nothing(above.id, spark, self.compiled.schemas[above.id])
+                self._frames.setdefault(above.id, nothing)
+            return asleep(self._hashed(keyed))
+
+        wakes = self.reused.wakes(id_, self.grouped.get(id_, False), spark, state.ranges, like)
+        if rows is None:
+            return self.places.apply(id_, wakes)
+        return self._exchanged(keyed, rows.unionByName(wakes), state)
+
+    def _hashed(self, keyed: CompiledKeyed) -> DataFrame:
+        """The rows of a step with the hash of their keys, aggregated before the exchange when that pays."""
+        frame = self._input_of(keyed)
         keys = [quoted(key) for key in keyed.keys]
         plan, columns = keyed.aggregates, ["*"]
         if plan is not None and self.grouped.get(keyed.step.id, False):
@@ -254,7 +270,10 @@ class Dataflow:
         elif plan is not None:
             columns = [*(quoted(name) for name in keyed.shipped_keys), *plan.per_row_sql]
         # One projection, one exchange: every DataFrame operation costs a round trip to the JVM and an analysis.
-        hashed = frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
+        return frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
+
+    def _exchanged(self, keyed: CompiledKeyed, hashed: DataFrame, state: StepState) -> DataFrame:
+        """Rows brought to the partition that owns the range of their hash."""
         if self.trial and len(state.ranges) == 1:
             return hashed.coalesce(1)  # one task for all of it, which waits but once for its turn
         exchanged = hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))

@@ -153,7 +153,7 @@ class _Round:
                 state=self.state,
                 grouped=version.preaggregation.grouped if self.only is None else {},
                 send=self.box.send,
-                schemas=version.schemas,
+                reused=version.reused,
                 careful=version.careful,
                 trial=version.trial,
                 places=self.places,

@@ -20,7 +20,7 @@ from midstream.operators.lookup import Lookup
 from midstream.schemas import quoted, to_arrow
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 
 JoinFunction: TypeAlias = WindowJoin | IntervalJoin | PlainJoin | Lookup
@@ -45,15 +45,13 @@ class Union:
                 side.where(F.col(quoted(time)).isNotNull())
                 for side, time in zip((left, right), self.times, strict=True)
             )
-        return self._side(left, LEFT).unionByName(self._side(right, RIGHT))
+        sides = self._side(left, LEFT, self.left), self._side(right, RIGHT, self.right)
+        # What only one of them has is null in the rows of the other.
+        return sides[0].unionByName(sides[1], allowMissingColumns=True)
 
-    def _side(self, frame: DataFrame, side: str) -> DataFrame:
-        columns: list[Column] = [F.col(quoted(key)) for key in self.keys]
-        for name, schema in ((LEFT, self.left), (RIGHT, self.right)):
-            for field in schema:
-                value = F.col(quoted(field.name)) if name == side else F.lit(None).cast(field.dataType)
-                columns.append(value.alias(carried(name, field.name)))
-        return frame.select(*columns, F.lit(side == RIGHT).alias(SIDE))
+    def _side(self, frame: DataFrame, side: str, schema: StructType) -> DataFrame:
+        own = [f"{quoted(name)} AS {quoted(carried(side, name))}" for name in schema.names]
+        return frame.selectExpr(*map(quoted, self.keys), f"{str(side == RIGHT).lower()} AS {SIDE}", *own)
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from midstream.changes.change import Guard
 from midstream.changes.settings import Settings
 from midstream.engine.compile import Compiled
-from midstream.engine.dataflow import InputSchemas
 from midstream.engine.feed import Feed
 from midstream.engine.guards import Observation
 from midstream.engine.preaggregation import PreAggregation
+from midstream.engine.reused import Reused
 from midstream.errors import ChangeError, SinkError
 from midstream.schemas import to_arrow
 from midstream.sinks.base import Sink, SinkContext
@@ -60,7 +60,7 @@ class Version:
     """Guards on steps, for the epoch that is about to run."""
     observed: Mapping[str, Observation] = field(default_factory=dict)
     """What those guards saw of the last epoch."""
-    schemas: InputSchemas = field(default_factory=InputSchemas)
+    reused: Reused = field(default_factory=Reused)
     preaggregation: PreAggregation = field(init=False)
 
     def __post_init__(self) -> None:

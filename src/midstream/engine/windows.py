@@ -39,20 +39,22 @@ class Assignment:
     window: Window
     time: str | None
     """None when rows have the time of the clock."""
+    columns: tuple[str, ...]
+    """What rows have besides."""
 
     def apply(self, frame: DataFrame, now: int | None = None) -> DataFrame:
         """Rows with their windows, once for each, at a time of the clock. Rows without a time belong to none."""
         if isinstance(self.window, OfInput):
             return frame.where(F.col(END).isNotNull())
-        time = F.col(quoted(self.time)) if self.time is not None else F.timestamp_micros(F.lit(now or 0))
+        time = quoted(self.time) if self.time is not None else f"timestamp_micros({now or 0})"
+        others = [quoted(name) for name in self.columns]
         if isinstance(self.window, Session):
             # Of each row, the window it would have alone.
-            end = time + F.expr(f"INTERVAL {spelled(self.window.gap)}")
-            return frame.where(time.isNotNull()).withColumns({START: time, END: end})
+            end = f"{time} + INTERVAL {spelled(self.window.gap)} AS {END}"
+            return frame.where(f"{time} IS NOT NULL").selectExpr(*others, f"{time} AS {START}", end)
         assert not isinstance(self.window, Global)
-        window = F.window(time, *_lengths(self.window))
-        with_window = frame.withColumn(_WINDOW, window).drop(START, END)
-        others = [quoted(name) for name in with_window.columns if name != _WINDOW]
+        lengths = ", ".join(f"'{length}'" for length in _lengths(self.window))
+        with_window = frame.selectExpr(*others, f"window({time}, {lengths}) AS {_WINDOW}")
         return with_window.selectExpr(*others, f"{_WINDOW}.start AS {START}", f"{_WINDOW}.end AS {END}")
 
     def late(self, frame: DataFrame, lateness: int, watermark: int | None) -> DataFrame:
@@ -98,15 +100,16 @@ def assignment(
     step: Step, windowing: Windowing, schema: StructType, above: Step | None = None, time: str | None = None
 ) -> Assignment:
     """How the rows that a step gets from one `above` it get their windows; raises when their time is not clear."""
+    columns = tuple(name for name in schema.names if name not in (START, END))
     if windowing.clock is Clock.PROCESSING:
-        return Assignment(windowing.window, None)
+        return Assignment(windowing.window, None, columns)
     if isinstance(windowing.window, OfInput):
         time = END
         event_time(step, above or step, END)
     else:
         time = event_time(step, above or step, time or windowing.time)
     check_time(f"Step '{step.id}'", time, schema)
-    return Assignment(windowing.window, time)
+    return Assignment(windowing.window, time, columns)
 
 
 def event_time(step: Step, above: Step, given: str | None) -> str:

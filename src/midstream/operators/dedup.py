@@ -25,8 +25,8 @@ class Dedup:
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
-        values = pa.schema([self.output.field(self.time)])
-        return (TableSpec(SEEN, self.keys, values, range_column=self.time),)
+        kept = [] if self.time in self.keys.names else [self.output.field(self.time)]
+        return (TableSpec(SEEN, self.keys, pa.schema(kept), range_column=self.time),)
 
     def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         before = NEVER if times.before is None else times.before
@@ -43,7 +43,7 @@ class Dedup:
             output = first.select(self.output.names).cast(self.output)
             if fresh.any():
                 keys = groups.keys.filter(pa.array(fresh))
-                values = output.select([self.time])
+                values = output.select(self.tables[0].values.names)
                 deltas[SEEN] = TableDelta(groups.hashes[fresh], keys, values, added=int(fresh.sum()))
                 due = int(times_of_rows[earliest[fresh]].min()) + _SLACK
         if times.firing and times.now is not None:

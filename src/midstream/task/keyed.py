@@ -33,6 +33,8 @@ from midstream.task.staging import StageTarget
 
 HASH_COLUMN = "__midstream_hash"
 ROWS_COLUMN = "__rows"
+WAKE_COLUMN = "__midstream_wake"
+"""Whether a row only tells a task which partition it is."""
 
 OUTPUT_BATCH_ROWS = 65_536
 
@@ -60,6 +62,8 @@ class KeyedTask:
     """Whether a failure is told instead of raised."""
     times: Times | None = None
     """Event time, for a function that goes by it."""
+    woken: bool = False
+    """Whether each partition gets a row that is none of the stream, and works without others too."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         hurry()
@@ -76,6 +80,9 @@ class KeyedTask:
             self._report_no_rows()
             return
         partition = self._partition(rows)
+        if self.woken:
+            awake = np.asarray(rows.column(WAKE_COLUMN))
+            rows = flatten(rows.filter(pa.array(~awake)).drop_columns([WAKE_COLUMN]))
         started = time.perf_counter()
         fetched = process_cache().fetched_bytes
         attempt = uuid.uuid4().hex
