@@ -108,7 +108,7 @@ def test_the_page_on_changing_a_pipeline_runs(spark: SparkSession, tmp_path: Pat
 
 
 def test_the_page_on_event_time_runs(spark: SparkSession, tmp_path: Path) -> None:
-    first, joins, timers, changes = examples("docs/eventtime.md", tmp_path)
+    first, rows, joins, timers, loops, changes, built = examples("docs/eventtime.md", tmp_path)
     for number, second in enumerate((0, 50, 75)):
         view = {"page": "a", "visitor": "v", "at": f"2026-01-01T00:{second // 60:02d}:{second % 60:02d}Z"}
         (tmp_path / "in" / f"{number}.json").write_text(json.dumps(view))
@@ -117,11 +117,18 @@ def test_the_page_on_event_time_runs(spark: SparkSession, tmp_path: Path) -> Non
     exec(first, names)
     (closed,) = spark.read.parquet(f"{tmp_path}/out").collect()
     assert (closed.page, closed.n) == ("a", 2)
+    exec(rows, names)
+    fans = names["ms"].sinks.memory()
+    run_available(names["fans"].sink("fans-out", fans), spark, tmp_path / "chk-rows")
+    assert [row["visitor"] for row in fans.to_pylist()] == ["v"]
     exec(joins, names)
     assert told == ["joined"]
     exec(timers, names)
     silent = names["gone"].sink("gone-out", names["ms"].sinks.memory())
     run_available(silent, spark, tmp_path / "chk-timers")
+    exec(loops, names)
+    run_available(names["loop"], spark, tmp_path / "chk-loop")
     with orders_coming_in(tmp_path):  # rows without a time are rows, too
         exec(changes, names)
+        exec(built, names)
     names["run"].stop()

@@ -213,6 +213,7 @@ def _in_order(sink: Any) -> list[dict[str, Any]]:
     return [row for _, table in sorted(sink.epochs.items()) for row in table.to_pylist()]
 
 
+@pytest.mark.long
 def test_a_join_is_built_in_and_taken_out(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
     events_in, sink, pairs = inbox(SCHEMA), ms.sinks.memory(), ms.sinks.memory()
     rows = events(events_in, "5 seconds").sql("all", "SELECT * FROM input")

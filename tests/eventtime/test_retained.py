@@ -68,6 +68,7 @@ def test_rows_late_rows_and_closed_windows(spark: SparkSession, tmp_path: Path, 
     assert run.read_state("middles").num_rows == 2 + 3, "the second windows, of which late rows may come, and the third"
 
 
+@pytest.mark.long
 def test_sessions_and_so_many_rows(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
     events_in, sessions, counted = inbox(SCHEMA), ms.sinks.memory(), ms.sinks.memory()
     fill(events_in, [[("a", 1, 5), ("a", 3, 1)], [("a", 5, 9), ("b", 30, 1)], [("b", 50, 0)]])

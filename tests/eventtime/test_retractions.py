@@ -69,6 +69,7 @@ def test_a_sum_of_sums(spark: SparkSession, tmp_path: Path, inbox: Callable[...,
         assert last == sum(best.values())
 
 
+@pytest.mark.long
 def test_by_window(spark: SparkSession, tmp_path: Path, inbox: Callable[..., Inbox]) -> None:
     events_in, early, closed = inbox(SCHEMA), ms.sinks.memory(), ms.sinks.memory()
     chance = random.Random(5)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark.sql import DataFrame
 import midstream as ms
 from midstream.coordinator.modification import Phase
 from midstream.engine.history import HistoryEntry
+from midstream.engine.run import Run
 from tests.engine.harness import Inbox
 
 KEYS = 40
@@ -47,7 +49,7 @@ def linear(factor: int, plus: int) -> Any:
     return clean
 
 
-def evil() -> Any:
+def evil(schema: str = "k string, v bigint") -> Any:
     """Passes the dry run, and never an epoch. (One that passes once would pass its first epoch when a driver has died
     and its successor has no rows to try it on: then it is part of the pipeline, and stops it.)"""
 
@@ -61,7 +63,7 @@ def evil() -> Any:
                 raise ValueError("evil")
             yield from batches
 
-        return df.mapInArrow(run, "k string, v bigint")
+        return df.mapInArrow(run, schema)
 
     return clean
 
@@ -143,8 +145,8 @@ def applied_to(model: Model, spec: SPEC) -> Model:
             return model
 
 
-def models(specs: list[SPEC], history: list[HistoryEntry], epochs: int) -> Iterator[Model]:
-    """The model that held in each epoch, told by the history alone."""
+def live_specs(specs: list[SPEC], history: list[HistoryEntry], epochs: int) -> Iterator[list[SPEC]]:
+    """The changes the pipeline had in each epoch, told by the history alone."""
     at: dict[int, list[int]] = {}
     for entry in history:
         modification = entry.modification
@@ -156,19 +158,15 @@ def models(specs: list[SPEC], history: list[HistoryEntry], epochs: int) -> Itera
     for epoch in range(epochs):
         for id_ in at.get(epoch, []):
             live = [i for i in live if i != undoes[id_]] if undoes[id_] is not None else [*live, id_]
-        model = Model()
-        for id_ in live:
-            model = applied_to(model, specs[id_ - 1])
-        yield model
+        yield [specs[id_ - 1] for id_ in live]
 
 
-def check(
-    root: Path, specs: list[SPEC], history: list[HistoryEntry], epochs: int, result: list[dict[str, Any]]
-) -> None:
+def check(root: Path, specs: list[SPEC], run: Run) -> None:
     """Compare state and every epoch of every sink with what they must be."""
     state: dict[str, list[int]] = {}
     highest: dict[str, int] = {}
-    for epoch, model in enumerate(models(specs, history, epochs)):
+    for epoch, live in enumerate(live_specs(specs, run.history(), run.last_epoch + 1)):
+        model = reduce(applied_to, live, Model())
         rows = model.rows(rows_of(epoch))
         if not model.with_max:
             highest = {}
@@ -186,7 +184,7 @@ def check(
         assert written(root / "out", epoch) == expected, f"output of epoch {epoch}"
         raw = sorted(({"k": k, "v": v} for k, v in model_raw(model, epoch)), key=str) if model.raw else []
         assert sorted(written(root / "raw", epoch), key=str) == raw, f"raw rows of epoch {epoch}"
-    found = {row["k"]: [row["n"], row["s"]] for row in result}
+    found = {row["k"]: [row["n"], row["s"]] for row in run.read_result("sums").to_pylist()}
     assert found == state
 
 

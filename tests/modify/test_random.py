@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.modify.changer import work_through
-from tests.modify.sequences import check, inbox, pipeline, random_specs, rows_of
+from tests.modify import sequences
+from tests.modify.changer import Play, work_through
 from tests.recovery.processes import run_module
 
 LENGTH = 6
 
 
-def one_sequence(spark: SparkSession, root: Path, seed: int) -> list[str]:
-    specs = random_specs(seed, LENGTH)
-    inbox(root).add(*rows_of(0))
-    run = pipeline(root).start(spark, str(root / "chk"))
+def one_sequence(play: Play, spark: SparkSession, root: Path, seed: int) -> list[str]:
+    specs = play.random_specs(seed, LENGTH)
+    play.inbox(root).add(*play.rows_of(0))
+    run = play.pipeline(root).start(spark, str(root / "chk"))
     try:
-        work_through(run, root, specs, random.Random(seed))
-        check(root, specs, run.history(), run.last_epoch + 1, run.read_result("sums").to_pylist())
+        work_through(play, run, root, specs, random.Random(seed))
+        play.check(root, specs, run)
         return [str(entry.modification.phase) for entry in run.history()]
     finally:
         run.stop()
@@ -31,7 +31,7 @@ def one_sequence(spark: SparkSession, root: Path, seed: int) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_changes(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    one_sequence(spark, tmp_path, seed)
+    one_sequence(sequences, spark, tmp_path, seed)
 
 
 @pytest.mark.long
@@ -41,7 +41,7 @@ def test_two_hundred_random_sequences(spark: SparkSession, tmp_path: Path) -> No
     for seed in range(1000, 1200):
         root = tmp_path / str(seed)
         root.mkdir()
-        phases += one_sequence(spark, root, seed)
+        phases += one_sequence(sequences, spark, root, seed)
         print(f"sequence {seed}: {phases[-LENGTH:]}", flush=True)
     told = {phase: phases.count(phase) for phase in sorted(set(phases))}
     print(told)
@@ -49,11 +49,11 @@ def test_two_hundred_random_sequences(spark: SparkSession, tmp_path: Path) -> No
     assert {"applied", "undone", "rejected", "rolled_back"} <= set(told)
 
 
-def killed_again_and_again(root: Path, seed: int, length: int, kills: int) -> dict[str, object]:
+def killed_again_and_again(play: Play, root: Path, seed: int, length: int, kills: int) -> dict[str, object]:
     """Kill the driver at random instants while changes are under way; each start goes on with the script."""
     chance = random.Random(seed)
-    inbox(root).add(*rows_of(0))
-    arguments = [str(root), str(seed), str(length)]
+    play.inbox(root).add(*play.rows_of(0))
+    arguments = [play.__name__, str(root), str(seed), str(length)]
     for number in range(kills):
         process = run_module("tests.modify.changer", *arguments, log=root / f"{number}.log")
         before = len(list((root / "chk" / "journal").glob("*.json")))
@@ -75,7 +75,7 @@ def killed_again_and_again(root: Path, seed: int, length: int, kills: int) -> di
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("spark")
 def test_random_changes_with_kills(tmp_path: Path) -> None:
-    result = killed_again_and_again(tmp_path, seed=7, length=8, kills=2)
+    result = killed_again_and_again(sequences, tmp_path, seed=7, length=8, kills=2)
     assert len(result["phases"]) == 8  # type: ignore[arg-type]
 
 
@@ -84,6 +84,6 @@ def test_random_changes_with_kills(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.usefixtures("spark")
 def test_many_random_changes_with_many_kills(tmp_path: Path, seed: int) -> None:
-    result = killed_again_and_again(tmp_path, seed=100 + seed, length=25, kills=8)
+    result = killed_again_and_again(sequences, tmp_path, seed=100 + seed, length=25, kills=8)
     print(result)
     assert len(result["phases"]) == 25  # type: ignore[arg-type]

@@ -89,6 +89,8 @@ class Measurement:
     wall_p50_ms: float | None = None
     state_rows: int | None = None
     state_bytes: int | None = None
+    state_growth: float | None = None
+    """The most state there was in the second half of the stream, against the first."""
     checkpoint_bytes_per_epoch: float | None = None
     fill_seconds: float | None = None
     correct: bool | None = None

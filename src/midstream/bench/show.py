@@ -122,6 +122,7 @@ LINES: tuple[tuple[str, Figure], ...] = (
     ("epoch to epoch p50", lambda m: _optional(m.wall_p50_ms, _milliseconds)),
     ("state rows", lambda m: _optional(m.state_rows, _number)),
     ("state bytes", lambda m: _optional(m.state_bytes, size)),
+    ("state, second half vs first", lambda m: _optional(m.state_growth, lambda growth: f"{growth:.2f}×")),
     ("checkpoint bytes an epoch", lambda m: _optional(m.checkpoint_bytes_per_epoch, size)),
     ("fill", lambda m: _optional(m.fill_seconds, lambda seconds: f"{seconds:.1f} s")),
     ("times made", lambda m: _of_change(m, lambda c: _number(c.repeated))),
