@@ -1,5 +1,5 @@
-"""The pipeline of the chaos run: an aggregate and a function of the user's with a sink each, their input, and what must
-come of it, computed without Spark.
+"""The pipeline of the chaos run: an aggregate, a function of the user's and windows with a sink each, their input, and
+what must come of it, computed without Spark.
 
 One file is one epoch, and its rows follow from its number alone: whoever comes later can make all of them again.
 """
@@ -10,6 +10,7 @@ import random
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyspark import cloudpickle
 
 import midstream as ms
 from tests.engine.harness import Inbox
+from tests.eventtime.oracle import START
 from tests.modify.sequences import written
 
 # Workers get the function below by value and need not be able to import the tests.
@@ -27,7 +29,9 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 KEYS = 30_000
 """All of them come in the first epoch, so that there is state to move; later ones have some, the first of them most."""
 ROWS = 200
-STEPS = ("sums", "seen")
+STEPS = ("sums", "seen", "windows")
+SECONDS, WINDOW, BUCKETS = 4, 20, 50
+"""Of event time in an epoch, and in a window; and how many keys windows have."""
 
 
 def see(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -55,7 +59,17 @@ def see(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def pipeline(root: Path) -> ms.Pipeline:
-    keyed = inbox(root).source().key_by("k")
+    directory, schema = str(root / "in"), SCHEMA
+    rows = ms.source(
+        "events",
+        lambda spark: spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(directory),
+        event_time="at",
+    )
+    keyed = rows.key_by("k")
+    buckets = rows.sql("buckets", f"SELECT k % {BUCKETS} AS bucket, v, at FROM input").key_by("bucket")
+    windows = buckets.window(ms.tumbling(f"{WINDOW} seconds")).aggregate(
+        "windows", n="count(*)", s="sum(v)", parallelism=3
+    )
     sums = keyed.aggregate("sums", n="count(*)", s="sum(v)", parallelism=4)
     seen = keyed.stateful(
         "seen",
@@ -67,11 +81,28 @@ def pipeline(root: Path) -> ms.Pipeline:
     return ms.pipeline(
         sums.sink("sums_out", ms.sinks.parquet(root / "sums")),
         seen.sink("seen_out", ms.sinks.delta(root / "seen", mode="append")),
+        windows.sink("windows_out", ms.sinks.parquet(root / "windows")),
     )
 
 
+SCHEMA = "k bigint, v bigint, at timestamp"
+
+
+class Events(Inbox):
+    """Rows get the time of their epoch."""
+
+    def add(self, *rows: tuple[Any, ...]) -> None:
+        epoch = len(list(self.directory.glob("*.parquet")))
+        super().add(*((key, value, START + timedelta(seconds=second_of(epoch, value))) for key, value in rows))
+
+
+def second_of(epoch: int, value: int) -> int:
+    return SECONDS * epoch + value % SECONDS
+
+
 def inbox(root: Path) -> Inbox:
-    return Inbox(root / "in", "k bigint, v bigint")
+    (root / "in").mkdir(parents=True, exist_ok=True)
+    return Events(root / "in", SCHEMA)
 
 
 def rows_of(epoch: int) -> list[tuple[int, int]]:
@@ -89,12 +120,15 @@ class Oracle:
     seen: dict[int, tuple[int, int]] = field(default_factory=dict)
     sums_out: list[list[dict[str, int]]] = field(default_factory=list)
     seen_out: Counter[tuple[int, int, int]] = field(default_factory=Counter)
+    windows: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    windows_out: list[list[tuple[int, int, int, int]]] = field(default_factory=list)
 
     @classmethod
     def after(cls, epochs: int) -> Oracle:
         oracle = cls()
         for epoch in range(epochs):
             oracle._take(rows_of(epoch))
+            oracle._put_in_windows(epoch)
         return oracle
 
     def _take(self, rows: list[tuple[int, int]]) -> None:
@@ -108,6 +142,18 @@ class Oracle:
         self.sums_out.append(sorted(changed, key=lambda row: row["k"]))
         self.seen_out.update((key, *self.seen[key]) for key in keys)
 
+    def _put_in_windows(self, epoch: int) -> None:
+        """Times rise from epoch to epoch, so that no row is late."""
+        watermark = -1
+        for key, value in rows_of(epoch):
+            second = second_of(epoch, value)
+            watermark = max(watermark, second)
+            window = (key % BUCKETS, second // WINDOW * WINDOW)
+            n, s = self.windows.get(window, (0, 0))
+            self.windows[window] = (n + 1, s + value)
+        over = sorted(window for window in self.windows if window[1] + WINDOW <= watermark)
+        self.windows_out.append([(*window, *self.windows.pop(window)) for window in over])
+
 
 def check_sinks(root: Path, epochs: int, oracle: Oracle) -> None:
     """Compare every row of both sinks; a row too many or too few is told with its epoch or its key."""
@@ -116,6 +162,10 @@ def check_sinks(root: Path, epochs: int, oracle: Oracle) -> None:
     for epoch, expected in enumerate(oracle.sums_out):
         found = sorted(written(root / "sums", epoch), key=lambda row: row["k"])
         assert found == expected, f"rows of the aggregate's sink in epoch {epoch}"
+    for epoch, over in enumerate(oracle.windows_out):
+        rows = written(root / "windows", epoch, by="bucket")
+        given = sorted((r["bucket"], int((r["window_start"] - START).total_seconds()), r["n"], r["s"]) for r in rows)
+        assert given == over, f"windows that were over in epoch {epoch}"
     found_seen = Counter((row["k"], row["n"], row["top"]) for row in seen_rows(root))
     assert found_seen - oracle.seen_out == Counter(), "rows of the function's sink that should not be there"
     assert oracle.seen_out - found_seen == Counter(), "rows of the function's sink that are missing"

@@ -54,9 +54,10 @@ def test_rows_late_rows_and_closed_windows(spark: SparkSession, tmp_path: Path, 
     ]
     fill(events_in, epochs)
     windows = stream_of(events_in).key_by("k").window(ms.tumbling("10 seconds"), lateness="10 seconds")
-    run = run_available(
-        windows.apply("middles", medians, output=OUTPUT, parallelism=2).sink("out", sink), spark, tmp_path / "chk"
-    )
+    middles = windows.apply("middles", medians, output=OUTPUT, parallelism=2)
+    late = ms.sinks.memory()
+    flow = ms.pipeline(middles.sink("out", sink), middles.late("too-late").sink("late-out", late))
+    run = run_available(flow, spark, tmp_path / "chk")
     assert given_by(sink) == [
         (1, "a", 5, 3),
         (1, None, 4, 1),
@@ -65,6 +66,7 @@ def test_rows_late_rows_and_closed_windows(spark: SparkSession, tmp_path: Path, 
         (3, "b", 3, 2),
     ]
     assert sum(report.steps["middles"].late_rows for report in run.epochs()) == 1
+    assert [row["v"] for row in late.to_pylist()] == [7]
     assert run.read_state("middles").num_rows == 2 + 3, "the second windows, of which late rows may come, and the third"
 
 

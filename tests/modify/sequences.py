@@ -193,7 +193,7 @@ def model_raw(model: Model, epoch: int) -> list[tuple[str, int]]:
     return replace(model, odd_only=False).rows(rows_of(epoch))
 
 
-def written(directory: Path, epoch: int) -> list[dict[str, Any]]:
+def written(directory: Path, epoch: int, by: str = "k") -> list[dict[str, Any]]:
     files = sorted((directory / f"epoch={epoch}").glob("*.parquet"))
     rows = [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
-    return sorted(rows, key=lambda row: str(row["k"]))
+    return sorted(rows, key=lambda row: str(row[by]))

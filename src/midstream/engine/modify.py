@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from midstream.changes.balance import balanced
-from midstream.changes.change import Change, Guard, Replace, drained_by
+from midstream.changes.change import Change, Guard, Replace
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.machine import Coordinator
 from midstream.coordinator.messages import (
@@ -40,6 +40,7 @@ from midstream.coordinator.modification import Modification, Phase
 from midstream.engine.changelog import ChangeLog, Submission
 from midstream.engine.code import pack
 from midstream.engine.compile import compile_pipeline
+from midstream.engine.draining import Draining
 from midstream.engine.epochs import EpochReport
 from midstream.engine.examine import Examined, Examiner, Wish
 from midstream.engine.failure import as_midstream_error, lost_spark
@@ -108,8 +109,7 @@ class Modifier:
         self._closed = threading.Event()
         self._examined: dict[int, Examined] = {}
         self._versions: dict[int, Version] = {}
-        self._drained: int | None = None
-        """The change for which windows have been drained."""
+        self._draining = Draining()
         self._pauses: list[float] = []
         self._limit = EpochLimit(spark.sparkContext)
         self.stopping: Callable[[], bool] = lambda: False
@@ -137,21 +137,15 @@ class Modifier:
             waiting = self._waiting()
             if waiting is not None and waiting.feed is not self.running and self.current.feed is self.running:
                 return self.current  # the query that can run it is on its way
-            if self._drain_first():
+            active = self._machine.active
+            change = self._log.submission(active.id).change if active is not None else None
+            if self._draining.begin(active, change, self.current):
                 return self._ready(self.current, epoch)
             for instruction in self._tell(BoundaryReached(epoch)):
                 if isinstance(instruction, RunEpoch):
                     self._limit_first_epoch()
                     return self._ready(self._versions[instruction.plan], epoch)
         raise AssertionError("a boundary always runs an epoch")
-
-    def _drain_first(self) -> bool:
-        """Whether open windows are to give what they have in this epoch, so that a change can come with the next."""
-        active, current = self._machine.active, self.current
-        if active is None or active.phase is not Phase.WAITING or self._drained == active.id:
-            return False
-        current.draining = drained_by(self._log.submission(active.id).change) & set(current.compiled.keyed)
-        return bool(current.draining)
 
     def failed(self, epoch: int, error: Exception) -> Version:
         if lost_spark(error) or isinstance(error, ConnectionError | QueryStoppedError) or self.stopping():
@@ -214,8 +208,7 @@ class Modifier:
     def committed(self, manifest: Manifest) -> None:
         with self._lock:
             self._limit.take_off()
-            if self.current.draining and self._machine.active is not None:
-                self._drained, self.current.draining = self._machine.active.id, frozenset()
+            self._draining.committed(self._machine.active, self.current)
             applied = self._tell(EpochCommitted(manifest.epoch))
             for record in (i for i in applied if isinstance(i, Record) and i.phase is Phase.APPLIED):
                 if (change := self._log.submission(record.id).change) is not None:

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from midstream.eventtime.finish import ROWS, Finisher
 from midstream.state.keys import flatten
-from midstream.state.tables import Groups, KeyedResult, Positions, Snapshot, TableDelta, TableKind, TableSpec
+from midstream.state.rewrites import rewritten
+from midstream.state.tables import Groups, KeyedResult, Positions, Snapshot, TableKind, TableSpec
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class CountWindows:
         consumed = np.flatnonzero((totals >= self.n) & (np.bincount(old.owner, minlength=len(groups)) > 0))
         left = ~whole & (order >= len(old.owner))
         removed = int(np.count_nonzero(np.isin(old.owner, consumed)))
-        delta = self._delta(groups, consumed, owner[left], values.take(pa.array(order[left])), removed)
+        delta = rewritten(groups, consumed, owner[left], values.take(pa.array(order[left])), removed)
         return KeyedResult(output, {ROWS: delta})
 
     def _windows(self, groups: Groups, owner: Positions, number: Positions) -> Groups:
@@ -56,20 +57,3 @@ class CountWindows:
         owners = owner[begins]
         keys = groups.keys.take(pa.array(owners))
         return Groups(groups.hashes[owners], keys, np.arange(len(owner), dtype=np.int64), begins)
-
-    def _delta(
-        self, groups: Groups, consumed: Positions, owner: Positions, values: pa.Table, removed: int
-    ) -> TableDelta:
-        owners = np.concatenate([consumed, owner])
-        order = np.argsort(owners, kind="stable")
-        nullable = pa.schema([field.with_nullable(True) for field in self.values])
-        nothing = pa.table([pa.nulls(len(consumed), field.type) for field in nullable], schema=nullable)
-        together = pa.concat_tables([nothing, values.cast(nullable)])
-        return TableDelta(
-            groups.hashes[owners[order]],
-            groups.keys.take(pa.array(owners[order])),
-            together.take(pa.array(order)) if together.num_columns else together,
-            (order < len(consumed)) if len(consumed) else None,
-            added=len(owner),
-            removed=removed,
-        )

@@ -181,7 +181,7 @@ class WindowStep(KeyedStep):
 class LateStep(Step):
     """The rows a step with windows has left out, because all of their windows were closed."""
 
-    of: AggregateStep
+    of: AggregateStep | WindowStep
 
     @property
     def inputs(self) -> tuple[Step, ...]:
@@ -189,7 +189,7 @@ class LateStep(Step):
 
     def reading(self, *inputs: Step) -> Self:
         of = inputs[0]
-        assert isinstance(of, AggregateStep)
+        assert isinstance(of, AggregateStep | WindowStep)
         return replace(self, of=of)
 
 

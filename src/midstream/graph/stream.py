@@ -206,12 +206,13 @@ class Stream:
     def late(self, id: str) -> Stream:
         """The rows that came too late for this step with windows, as it was given them. Those of sessions are only
         counted: that they are late shows when their key is looked up."""
-        windowing = self.step.windowing if isinstance(self.step, AggregateStep) else None
-        if not isinstance(self.step, AggregateStep) or windowing is None or self.step.is_clocked:
-            raise GraphError.nothing_is_late(id, self.step.id)
+        step = self.step
+        windowing = step.windowing if isinstance(step, AggregateStep | WindowStep) else None
+        if not isinstance(step, AggregateStep | WindowStep) or windowing is None or step.is_clocked:
+            raise GraphError.nothing_is_late(id, step.id)
         if isinstance(windowing.window, Session | Global):
-            raise GraphError.nothing_is_late(id, self.step.id)
-        return Stream(LateStep(id, self.step))
+            raise GraphError.nothing_is_late(id, step.id)
+        return Stream(LateStep(id, step))
 
     def feedback(self, id: str, to: Stream) -> Pipeline:
         """Close a loop: rows of this stream enter it again in the next epoch. They have the columns the loop has."""

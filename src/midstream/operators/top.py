@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from midstream.state.keys import flatten
-from midstream.state.tables import Groups, KeyedResult, Positions, Snapshot, TableDelta, TableKind, TableSpec
+from midstream.state.rewrites import rewritten
+from midstream.state.tables import Groups, KeyedResult, Positions, Snapshot, TableKind, TableSpec
 
 ROWS, RANK = "rows", "rank"
 _OWNER, _AGE = "__owner", "__age"
@@ -53,10 +54,11 @@ class Top:
         changed = np.unique(owner[best[best >= old]])
         kept = best[np.isin(owner[best], changed)]
         ranks = rank[rank <= self.n][np.isin(owner[best], changed)]
-        return KeyedResult(
-            self._rows(groups, owner[kept], ranks, values.take(pa.array(kept))),
-            {ROWS: self._delta(groups, changed, owner[kept], values.take(pa.array(kept)), before.owner)},
-        )
+        best_rows = values.take(pa.array(kept))
+        # What keys had goes where they have something else now.
+        had, gone = changed[np.isin(changed, before.owner)], int(np.count_nonzero(np.isin(before.owner, changed)))
+        delta = rewritten(groups, had, owner[kept], best_rows, gone)
+        return KeyedResult(self._rows(groups, owner[kept], ranks, best_rows), {ROWS: delta})
 
     def _ordered(self, owner: Positions, values: pa.Table) -> Positions:
         """Rows by key, then best first."""
@@ -71,24 +73,6 @@ class Top:
         rank = [pa.array(ranks)] if self.ranked else []
         return pa.table([*groups.keys.take(pa.array(owner)).columns, *rank, *values.columns], schema=self.output)
 
-    def _delta(
-        self, groups: Groups, changed: Positions, owner: Positions, values: pa.Table, before: Positions
-    ) -> TableDelta:
-        """What keys had goes where they have something else now."""
-        had = changed[np.isin(changed, before)]
-        owners = np.concatenate([had, owner])
-        nothing = pa.table([pa.nulls(len(had), field.type) for field in self.values], schema=_nullable(self.values))
-        order = np.argsort(owners, kind="stable")
-        together = pa.concat_tables([nothing, values.cast(_nullable(self.values))])
-        return TableDelta(
-            groups.hashes[owners[order]],
-            groups.keys.take(pa.array(owners[order])),
-            together.take(pa.array(order)),
-            (order < len(had)) if len(had) else None,
-            added=len(owner),
-            removed=int(np.count_nonzero(np.isin(before, changed))),
-        )
-
 
 def _ranks(owners: Positions) -> Positions:
     """From 1 on within each run of equal owners."""
@@ -97,7 +81,3 @@ def _ranks(owners: Positions) -> Positions:
     begins = np.flatnonzero(first)
     sizes = np.diff(begins, append=len(owners))
     return np.arange(len(owners), dtype=np.int64) - np.repeat(begins, sizes) + 1
-
-
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_nullable(True) for field in schema])
