@@ -13,11 +13,11 @@ from midstream.changes.change import Guard
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
 from midstream.engine.failure import step_error
 from midstream.engine.guards import Observation, observe
-from midstream.engine.internals import Maximum, before_exchange, empty_frame, map_in_arrow, run_job
+from midstream.engine.internals import Maxima, before_exchange, empty_frame, map_in_arrow, run_job
 from midstream.engine.loops import Returned
 from midstream.engine.placer import ANYWHERE, Places
 from midstream.engine.reused import Reused, asleep
-from midstream.engine.sources import split_batch
+from midstream.engine.sources import column_of_source, split_batch
 from midstream.errors import MidstreamError
 from midstream.graph.steps import AggregateStep, KeyedStep, LateStep, LoopStep, OutputMode, SinkStep, SourceStep, Step
 from midstream.schemas import NOTHING, quoted
@@ -61,7 +61,7 @@ class Dataflow:
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _ends: list[DataFrame] = field(default_factory=list)
     _kept: list[DataFrame] = field(default_factory=list)
-    _maxima: dict[str, Maximum] = field(default_factory=dict)
+    _maxima: Maxima | None = None
     _spark: SparkSession = field(init=False)
 
     def execute(self, batch: DataFrame) -> None:
@@ -73,7 +73,8 @@ class Dataflow:
             for id_, guard in self.watched.items():
                 if id_ in self._frames and guard.reads_output:
                     self.observed[id_] = observe(self._frames[id_], guard)
-            self.latest.update({id_: maximum.read() for id_, maximum in self._maxima.items()})
+            if self._maxima is not None:
+                self.latest.update(self._maxima.read())
         finally:
             for frame in self._kept:
                 frame.unpersist()
@@ -99,15 +100,22 @@ class Dataflow:
             self._frames[step.id] = self._shared(step, frame)
 
     def _read(self, batch: DataFrame) -> None:
-        """The rows of the epoch by source; of one with event time, the latest is noted as they go by."""
+        """The rows of the epoch by source; of those with event time, the latest is noted as they go by."""
         sources = self.compiled.pipeline.sources
+        times = {
+            source.id: (
+                column_of_source(len(sources), number, source.watermark.column),
+                self.compiled.schemas[source.id][source.watermark.column].dataType,
+            )
+            for number, source in enumerate(sources)
+            if source.watermark is not None
+        }
+        if times:
+            self._maxima = Maxima(batch, times)
+            batch = self._maxima.frame
         if len(sources) > 1:
             batch = self._keep(batch)
         self._frames.update(split_batch(batch, {source.id: None for source in sources}))
-        for source in sources:
-            if source.watermark is not None:
-                maximum = Maximum(self._frames[source.id], source.watermark.column)
-                self._maxima[source.id], self._frames[source.id] = maximum, maximum.frame
         for step in self.compiled.pipeline.steps:
             if isinstance(step, LoopStep):
                 schema, spark = self.compiled.schemas[step.id], batch.sparkSession

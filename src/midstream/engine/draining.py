@@ -8,7 +8,7 @@ from midstream.engine.version import Version
 
 
 class Draining:
-    """Which change windows have been drained for. A driver that starts anew drains once more: what is left is little."""
+    """Which change windows have been drained for. A driver that starts anew drains what is left by then once more."""
 
     def __init__(self) -> None:
         self._drained: int | None = None

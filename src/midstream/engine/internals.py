@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from midstream.schemas import quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 ARROW_BATCH_CONF = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_BATCH_ROWS = 65_536
@@ -120,29 +120,38 @@ def before_exchange(grouped: DataFrame) -> DataFrame:
 _NOTED = "midstream_latest"
 
 
-class Maximum:
-    """The greatest time of a column, noted while other work reads the rows.
+class Maxima:
+    """The greatest times of some columns, noted while other work reads the rows.
 
-    Rows that are read twice do not change it. The public way to note something (`Observation`) tells it only of whole
+    Rows that are read twice do not change them. The public way to note something (`Observation`) tells it only of whole
     actions of a DataFrame, and reads the rows for it when an action does not need them.
     """
 
-    def __init__(self, frame: DataFrame, column: str) -> None:
-        self._is_local = isinstance(frame.schema[column].dataType, TimestampNTZType)
-        value = F.col(quoted(column)) if self._is_local else F.unix_micros(F.col(quoted(column)))
-        noted = frame.observe(_NOTED, F.max(value))._jdf
+    def __init__(self, frame: DataFrame, columns: Mapping[str, tuple[str, DataType]]) -> None:
+        """`columns` are those to look at, by any name: as SQL, and their types."""
+        self._names = list(columns)
+        self._local = [isinstance(kind, TimestampNTZType) for _, kind in columns.values()]
+        values = [
+            F.expr(f"max({sql if local else f'unix_micros({sql})'}) AS m{number}")
+            for number, ((sql, _), local) in enumerate(zip(columns.values(), self._local, strict=True))
+        ]
+        noted = frame.observe(_NOTED, *values)._jdf
         self._execution = noted.queryExecution()
         rows = self._execution.executedPlan().execute()
         session = frame.sparkSession
         self.frame = type(frame)(session._jsparkSession.internalCreateDataFrame(rows, noted.schema(), False), session)
 
-    def read(self) -> int | None:
+    def read(self) -> dict[str, int | None]:
         """In microseconds since 1970; None when no row had a time."""
-        value = self._execution.observedMetrics().apply(_NOTED).get(0)
-        if value is None or not self._is_local:
-            return value  # type: ignore[no-any-return]
-        moment = datetime.fromisoformat(value.toString()).replace(tzinfo=UTC)
-        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        found = self._execution.observedMetrics().apply(_NOTED)
+        return {name: _microseconds(found.get(number), self._local[number]) for number, name in enumerate(self._names)}
+
+
+def _microseconds(value: Any, is_local: bool) -> int | None:
+    if value is None or not is_local:
+        return value  # type: ignore[no-any-return]
+    moment = datetime.fromisoformat(value.toString()).replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:

@@ -13,6 +13,7 @@ from midstream.engine.capped import FILES, CappedSession
 from midstream.engine.failure import step_error
 from midstream.errors import ChangeError, GraphError, MidstreamError
 from midstream.graph.steps import SourceStep
+from midstream.schemas import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,6 +84,11 @@ def split_batch(batch: DataFrame, sources: Mapping[str, object]) -> dict[str, Da
     if len(sources) == 1:
         return {next(iter(sources)): batch}
     return {id_: batch.where(F.col(_TAG) == number).select(f"s{number}.*") for number, id_ in enumerate(sources)}
+
+
+def column_of_source(sources: int, number: int, column: str) -> str:
+    """How a column of a source is called in the rows of an epoch, of which there are so many sources."""
+    return f"s{number}.{quoted(column)}" if sources > 1 else quoted(column)
 
 
 def sample(batch: DataFrame, sources: Sequence[str], rows: int) -> DataFrame:
