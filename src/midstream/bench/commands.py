@@ -206,6 +206,7 @@ def nexmark(
     events_per_epoch: Annotated[int, typer.Option(min=1)] = 1_000_000,
     rate: Annotated[int, typer.Option(min=1, help="Events in a second of event time.")] = 10_000,
     native: Annotated[bool, typer.Option(help="Whether native Spark runs those it can express, too.")] = True,
+    flink: Annotated[bool, typer.Option(help="Whether Flink does, if it is installed.")] = True,
     json: Json = None,
     check: Check = False,
     quick: Quick = False,
@@ -216,7 +217,7 @@ def nexmark(
 
     Example: midstream bench nexmark --queries q8,q11,q20 --events 1000000
     """
-    options = nexmark_bench.NexmarkOptions(_names(queries), events, events_per_epoch, rate, native)
+    options = nexmark_bench.NexmarkOptions(_names(queries), events, events_per_epoch, rate, native, flink)
     chosen = nexmark_bench.QUICK if quick else options
     _run(lambda place: nexmark_bench.nexmark(chosen, place), json, check, dir, driver_memory)
 

@@ -17,6 +17,8 @@ from midstream.bench.report import Measurement, Report, at_least, at_most
 from midstream.bench.timing import percentile
 from midstream.errors import MidstreamError
 from midstream.nexmark.events import Nexmark
+from midstream.nexmark.flink import python_with_flink, run_query, write_csv
+from midstream.nexmark.flinkqueries import FLINK
 from midstream.nexmark.native import NATIVE, NativeQuery, marked
 from midstream.nexmark.oracle import Oracle
 from midstream.nexmark.queries import QUERIES, Query, events
@@ -40,6 +42,7 @@ class NexmarkOptions:
     events_per_epoch: int = 1_000_000
     rate: int = 10_000
     native: bool = True
+    flink: bool = True
     judged: bool = True
 
 
@@ -84,12 +87,27 @@ def _measured(options: NexmarkOptions, environment: Environment, work: Work, ora
             for name in (name for name in options.queries if name in NATIVE):
                 progress.phase(f"spark-rocksdb: {name}, {QUERIES[name].about}")
                 peers[f"native {name}"] = _native(spark, name, work, directory / name, oracle)
+    python = python_with_flink() if options.flink else None
+    if python is not None:
+        small, measured = environment.directory / "flink-warm-up", environment.directory / "flink-measured"
+        progress.phase("flink: writing events as CSV")
+        write_csv(small, Nexmark(rate=options.rate), min(options.events, 4 * options.rate))
+        write_csv(measured, Nexmark(rate=options.rate), options.events)
+        for name in (name for name in options.queries if name in FLINK):
+            progress.phase(f"flink: {name}, {QUERIES[name].about}")
+            peers[f"flink {name}"] = _flink(python, name, options, [small, measured], environment.directory, oracle)
     ratios = {
         f"{name}: rows/s vs native": ours[name].rows_per_second / peers[f"native {name}"].rows_per_second
         for name in options.queries
         if f"native {name}" in peers
     }
+    against_flink = {
+        f"{name}: rows/s vs Flink": ours[name].rows_per_second / peers[f"flink {name}"].rows_per_second
+        for name in options.queries
+        if f"flink {name}" in peers
+    }
     targets = [at_least(name, ratio, STATEFUL_TARGET) for name, ratio in ratios.items()]
+    ratios |= against_flink
     bounded = ours.get(BOUNDED)
     if bounded is not None and bounded.state_growth is not None:
         name = f"{BOUNDED}: most state, second half of the stream vs first"
@@ -146,13 +164,23 @@ def _native(spark: SparkSession, name: str, work: Work, directory: Path, oracle:
     return _measurement(work.options, seconds, durations, correct)
 
 
+def _flink(
+    python: Path, name: str, options: NexmarkOptions, inputs: list[Path], directory: Path, oracle: Oracle
+) -> Measurement:
+    outputs = [directory / f"flink-{name}" / place.name for place in inputs]
+    query = replace(QUERIES[name], keys=())
+    _, seconds = run_query(python, name, oracle.columns(query, ended=True), inputs, outputs)
+    correct = not oracle.differences(query, outputs[-1], ended=True)
+    return _measurement(options, seconds, [], correct)
+
+
 def _measurement(options: NexmarkOptions, seconds: float, durations: list[float], correct: bool) -> Measurement:
     return Measurement(
         keys=0,
         rows_per_epoch=options.events_per_epoch,
         epochs=len(durations),
         rows_per_second=options.events / seconds,
-        epoch_p50_ms=median(durations),
-        epoch_p99_ms=percentile(durations, 99),
+        epoch_p50_ms=median(durations) if durations else 0.0,
+        epoch_p99_ms=percentile(durations, 99) if durations else 0.0,
         correct=correct,
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from midstream.nexmark.queries import Query
 
 _SAMPLES = 3
+_END = "TIMESTAMPTZ '9999-01-01 00:00:00+00'"
 
 
 class Oracle:
@@ -28,16 +29,26 @@ class Oracle:
             self._duckdb.execute(f"CREATE TABLE {kind} AS SELECT * FROM made")
             self._duckdb.unregister("made")
         latest = ", ".join(f"(SELECT max(date_time) FROM {kind}) AS {kind}" for kind in SCHEMAS)
-        self._duckdb.execute(f"CREATE TABLE watermark AS SELECT {latest}")
+        self._duckdb.execute(f"CREATE TABLE reached AS SELECT {latest}")
+        self._duckdb.execute(f"CREATE TABLE ended AS SELECT {', '.join(f'{_END} AS {kind}' for kind in SCHEMAS)}")
 
-    def differences(self, query: Query, given: pa.Table | Path) -> list[str]:
-        """How rows differ from what a query must give; empty when they do not. They carry the number of the epoch in a
-        column `epoch`, and are a table or the folder a Parquet sink has written."""
+    def columns(self, query: Query, ended: bool = False) -> list[tuple[str, str]]:
+        """The columns of what a query must give, with their types. An engine for which the input has `ended` gives what
+        is in all of its windows, as if event time had come to its end."""
+        self._duckdb.execute(
+            f"CREATE OR REPLACE TEMP VIEW watermark AS SELECT * FROM {'ended' if ended else 'reached'}"
+        )
         self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE wanted AS {query.sql}")
-        columns = self._duckdb.execute("DESCRIBE wanted").fetchall()
-        self._take(given)
+        return [(name, kind) for name, kind, *_ in self._duckdb.execute("DESCRIBE wanted").fetchall()]
+
+    def differences(self, query: Query, given: pa.Table | Path, ended: bool = False) -> list[str]:
+        """How rows differ from what a query must give; empty when they do not. They carry the number of the epoch in a
+        column `epoch`, and are a table or the folder a Parquet sink has written; or, without epochs, one of CSV files,
+        whose names do not matter."""
+        columns = self.columns(query, ended)
+        self._take(given, columns)
         of_last = f"QUALIFY row_number() OVER (PARTITION BY {', '.join(query.keys)} ORDER BY epoch DESC) = 1"
-        chosen = ", ".join(_comparable(name, kind) for name, kind, *_ in columns)
+        chosen = ", ".join(_comparable(name, kind) for name, kind in columns)
         theirs = f"SELECT {chosen} FROM wanted"
         if query.keys:
             self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE given AS SELECT * FROM given {of_last}")
@@ -49,12 +60,19 @@ class Oracle:
 
     def rows(self, query: Query) -> int:
         """How many rows a query must give."""
+        self.columns(query)
         return self._count(f"({query.sql})")
 
-    def _take(self, given: pa.Table | Path) -> None:
+    def _take(self, given: pa.Table | Path, columns: list[tuple[str, str]]) -> None:
+        if isinstance(given, Path) and not any(given.glob("*/*.parquet")):
+            kinds = ", ".join(f"'{name}': '{kind}'" for name, kind in columns)
+            files = [str(file) for file in given.rglob("*") if file.is_file() and not file.name.startswith(".")]
+            rows = f"read_csv({files}, header = false, columns = {{{kinds}}})"
+            self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE given AS SELECT * FROM {rows}")
+            return
         if isinstance(given, Path):
-            files = f"read_parquet('{given}/*/*.parquet', hive_partitioning = true)"
-            self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE given AS SELECT * FROM {files}")
+            parquet = f"read_parquet('{given}/*/*.parquet', hive_partitioning = true)"
+            self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE given AS SELECT * FROM {parquet}")
             return
         self._duckdb.register("found", given)
         self._duckdb.execute("CREATE OR REPLACE TEMP TABLE given AS SELECT * FROM found")
