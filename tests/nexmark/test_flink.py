@@ -1,5 +1,5 @@
-"""What Flink is given: the same events, and a process that tells why it failed. The queries themselves run in the bench,
-which compares every row, where there is a Python with PyFlink."""
+"""What Flink is given: the same events, and a process that tells why it failed. The queries themselves run in the
+bench, which compares every row, where there is a Python with PyFlink."""
 
 from __future__ import annotations
 
