@@ -277,7 +277,7 @@ def test_a_source_that_goes_silent_holds_nobody_back(spark: SparkSession, tmp_pa
             id,
             lambda spark: spark.readStream.schema(SCHEMA).parquet(directory),
             event_time="at",
-            idle_after="3 seconds",
+            idle_after="1 second",
         )
 
     both = stream("busy", busy).union("both", stream("silent", silent))

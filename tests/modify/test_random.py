@@ -75,8 +75,8 @@ def killed_again_and_again(play: Play, root: Path, seed: int, length: int, kills
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("spark")
 def test_random_changes_with_kills(tmp_path: Path) -> None:
-    result = killed_again_and_again(sequences, tmp_path, seed=7, length=8, kills=2)
-    assert len(result["phases"]) == 8  # type: ignore[arg-type]
+    result = killed_again_and_again(sequences, tmp_path, seed=7, length=6, kills=1)
+    assert len(result["phases"]) == 6  # type: ignore[arg-type]
 
 
 @pytest.mark.long

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from pyspark.sql import functions as F
+
 from midstream.changes.settings import FetchPolicy, Settings
 from midstream.engine.cluster import Cluster
 from midstream.engine.internals import map_in_arrow, run_job
@@ -25,6 +27,7 @@ from midstream.state.hashspace import HashRange
 from midstream.state.manifest import Manifest, StepState
 from midstream.state.store import Store
 from midstream.state.warmup import WARMUPS, Warmth, WarmupJob
+from midstream.task.ready import BeReady
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,6 +112,8 @@ class Warmer:
 
         jobs = make_jobs(self.store, {}, moving, bytes_per_second, follow=True)
         warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told)
+        if wanted():
+            get_ready(self.spark, self.placer.cluster, list(moving))
         _logger.info("modification %d: %s", modification, warmth)
 
 
@@ -208,6 +213,16 @@ def launch(spark: SparkSession, cluster: Cluster, jobs: Sequence[WarmupJob]) -> 
     numbers = spark.range(0, len(jobs), 1, len(jobs))
     placed = cluster.placed(numbers, [location.get(job.executor, "") for job in jobs])
     run_job(map_in_arrow(placed, _Begin(tuple(jobs)), NOTHING))
+
+
+def get_ready(spark: SparkSession, cluster: Cluster, executors: Sequence[str]) -> None:
+    """Have executors run a task like those of the instances they get: the first one loads Python's libraries and has
+    Spark compile what it runs, which the epoch that applies the change is not to wait for."""
+    location = {executor.id: executor.location for executor in cluster.executors()}
+    slots = len(executors)
+    exchanged = spark.range(0, slots, 1, slots).repartitionById(slots, F.expr("CAST(id AS INT)"))
+    placed = cluster.placed(exchanged, [location.get(executor, "") for executor in executors])
+    run_job(map_in_arrow(placed, BeReady(()), NOTHING))
 
 
 def read_warmth(store: Store, path: str) -> Warmth:
