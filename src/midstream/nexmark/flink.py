@@ -85,8 +85,15 @@ def run_query(
     if ended.returncode:
         raise MidstreamError(
             "FLINK_FAILED",
-            f"{name} does not run in Flink: {(ended.stderr.strip() or ended.stdout.strip())[-2000:]}",
+            f"{name} does not run in Flink: {_reason(ended.stderr)}",
             hint="leave Flink out with --no-flink, or name a Python that has apache-flink in MIDSTREAM_FLINK_PYTHON.",
         )
     seconds: list[float] = json.loads(told.read_text())
     return seconds
+
+
+def _reason(output: str) -> str:
+    """What a process that failed has to say, without the places it went through."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    told = [line for line in lines if "Exception" in line or "Error" in line] or lines[-3:]
+    return " | ".join(told[-6:])[:2000]

@@ -24,15 +24,15 @@ def run(job: dict[str, Any]) -> float:
     tables = TableEnvironment.create(settings)
     for name, columns in job["tables"].items():
         tables.execute_sql(
-            f"CREATE TABLE {name} ({columns}, WATERMARK FOR date_time AS date_time) WITH "
+            f"CREATE TABLE {name} ({columns}, ts AS CAST(date_time AS TIMESTAMP(3)), WATERMARK FOR ts AS ts) WITH "
             f"('connector' = 'filesystem', 'path' = '{job['input']}/{name}', 'format' = 'csv')"
         )
     tables.execute_sql(
-        f"CREATE TABLE result ({job['columns']}) WITH "
+        f"CREATE TABLE query_rows ({job['columns']}) WITH "
         f"('connector' = 'filesystem', 'path' = '{job['output']}', 'format' = 'csv')"
     )
     began = time.perf_counter()
-    tables.execute_sql(f"INSERT INTO result {job['sql']}").wait()
+    tables.execute_sql(f"INSERT INTO query_rows {job['sql']}").wait()
     return time.perf_counter() - began
 
 
