@@ -59,7 +59,7 @@ def see(rows: pa.Table, state: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def pipeline(root: Path) -> ms.Pipeline:
-    directory, schema = str(root / "in"), SCHEMA
+    directory, schema = str(inbox(root).directory), SCHEMA
     rows = ms.source(
         "events",
         lambda spark: spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(directory),
