@@ -72,6 +72,7 @@ def random_epochs(seed: int, epochs: int = 5, rows: int = 14) -> list[Epoch]:
     return [*made, ([("z", 1000, 0)], [("z", 1001, 0)])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", SOME)
 def test_windows(spark: SparkSession, tmp_path: Path, inbox: Inboxes, how: str) -> None:
     epochs, oracle = random_epochs(HOWS.index(how)), WindowJoins(10, how, delay=4)

@@ -287,7 +287,7 @@ def test_a_source_that_goes_silent_holds_nobody_back(spark: SparkSession, tmp_pa
     run.process_available()
     fill(busy, [[("a", 25, 1)]])
     run.process_available()
-    assert sink.to_pylist() == [], "the silent source may still give rows of the first window"
+    # Whether the silent source is idle by now depends on how long that took; no rows come that would tell.
     deadline = time.monotonic() + 60
     while not sink.to_pylist():
         assert time.monotonic() < deadline
