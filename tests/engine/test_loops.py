@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,21 @@ def test_a_step_within_a_loop_is_replaced_while_rows_go_round(spark: SparkSessio
     rows = live.sink.to_pylist()
     assert [row["k"] for row in rows] == ["a"]
     assert -1_000_000 < rows[0]["v"] <= 0, "counted down by one until the change, then at once"
+    run.stop()
+
+
+def test_a_loop_that_goes_takes_its_rows_only_when_told_to(spark: SparkSession, tmp_path: Path) -> None:
+    live = Live(spark, tmp_path)
+    back = ms.loop("again", "k string, v bigint")
+    every = live.source().union("all", back)
+    run = live.start(ms.pipeline(every.sink("out", live.sink), every.feedback("back", to=back)))
+    live.events.add(("a", 1))
+    while run.last_epoch < 2:
+        time.sleep(0.05)
+    gone = ms.ChangeSet([ms.Remove("back"), ms.Remove("again")])
+    assert any("again" in loss for loss in run.plan(gone).losses)
+    with pytest.raises(MidstreamError, match="allow_state_loss"):
+        run.apply(gone, timeout=60)
     run.stop()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import fields
+from types import MappingProxyType
 
 from midstream.changes.fate import Fate, TableFate
 from midstream.changes.verdict import Edit, StepVerdict
@@ -26,10 +27,12 @@ def compare(
     fates: Mapping[str, Mapping[str, TableFate]],
     ranges: Mapping[str, Sequence[HashRange]],
     drained: Set[str] = frozenset(),
+    looping: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[StepVerdict]:
     """Every step of either version, inputs before readers, those that go at the end.
 
-    `fates` tell of the tables of each keyed step that stays, `ranges` of the partitions each will have.
+    `fates` tell of the tables of each keyed step that stays, `ranges` of the partitions each will have,
+    `looping` of how many rows are under way in each loop.
     """
     old = {step.id: step for step in before.steps}
     new = {step.id: step for step in after.steps}
@@ -38,7 +41,8 @@ def compare(
     for id_, step in old.items():
         if id_ not in new:
             lost = state.get(id_)
-            fate = Fate.LOST if lost and lost.rows and id_ not in drained else Fate.NONE
+            rows = lost.rows if lost else looping.get(id_, 0)
+            fate = Fate.LOST if rows and id_ not in drained else Fate.NONE
             size, notes = lost.bytes if lost else 0, (DRAINED,) if id_ in drained else ()
             yield StepVerdict(id_, step.kind, Edit.REMOVED, _inputs(step), state=fate, state_bytes=size, notes=notes)
 

@@ -18,6 +18,7 @@ from midstream.engine.compile import Compiled, compile_pipeline
 from midstream.engine.execute import execute
 from midstream.engine.failure import as_midstream_error
 from midstream.engine.limits import TimeLimit
+from midstream.engine.loops import rows_under_way
 from midstream.engine.reports import ReportBox
 from midstream.engine.sources import sample
 from midstream.engine.version import Fork, TableName, Version
@@ -117,6 +118,7 @@ class Examiner:
                 fates,
                 {id_: version.ranges(id_) for id_ in compiled.keyed},
                 wish.drains,
+                rows_under_way(current.compiled.pipeline, last),
             )
         )
         verdict = Verdict(
