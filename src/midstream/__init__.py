@@ -21,8 +21,9 @@ from midstream.eventtime.windows import (
     tumbling,
     window_of_input,
 )
+from midstream.graph.begin import loop, pipeline, source, table
 from midstream.graph.pipeline import Pipeline
-from midstream.graph.stream import KeyedStream, Stream, WindowedStream, loop, pipeline, source, table
+from midstream.graph.stream import KeyedStream, Stream, WindowedStream
 from midstream.state.compaction import CompactionPolicy
 from midstream.task.userfn import TableUpdate
 

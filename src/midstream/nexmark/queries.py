@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from midstream.eventtime.windows import session, sliding, tumbling
-from midstream.graph.stream import KeyedStream, Stream, source
+from midstream.graph.begin import source
+from midstream.graph.stream import KeyedStream, Stream
 from midstream.nexmark.events import AUCTIONS, CYCLE, IN_FLIGHT
 from midstream.nexmark.streams import Loader
 
