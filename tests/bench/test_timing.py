@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from midstream.bench.timing import EpochTiming, epoch_timing, percentile, rows_per_second, wall_ms
+from midstream.bench.timing import EpochTiming, epoch_timing, rows_per_second, wall_ms
+from midstream.quantiles import percentile
 
 
 def epoch(number: int, started: float, duration_ms: float, rows: int = 100) -> EpochTiming:

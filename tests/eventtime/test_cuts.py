@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 import midstream as ms
 from midstream.engine.compile import CompiledKeyed, compile_pipeline
 from midstream.eventtime.joins import IntervalJoin, Shape, WindowJoin
+from midstream.eventtime.sessions import Sessions as SessionsOfStep
 from midstream.eventtime.sides import LEFT, RIGHT, SIDE, How, Side, carried
 from midstream.eventtime.windows import END, START
 from tests.eventtime.joinoracle import joined
@@ -117,6 +118,31 @@ def test_windows(compiled: Any, drawn: Any, at: list[int], window: tuple[int, in
     assert found == Counter((key, start, n, total) for (key, start), (n, total) in expected.items())
 
 
+def session_input(keyed: CompiledKeyed) -> pa.Schema:
+    function = keyed.function
+    assert isinstance(function, SessionsOfStep)
+    return pa.schema([*function.keys, *function.values])
+
+
+def session_parts(keyed: CompiledKeyed, rows: list[Event]) -> pa.Table:
+    """Rows as Spark ships them: those of a key within one stretch as long as the gap are one part."""
+    parts: dict[tuple[Any, int], list[Event]] = {}
+    for row in rows:
+        parts.setdefault((row[0], row[1] // 3), []).append(row)
+    made = []
+    for (key, _), members in parts.items():
+        times, values = [time for _, time, _ in members], [value for *_, value in members if value is not None]
+        part = {"k": key, START: min(times) * MICRO, END: (max(times) + 3) * MICRO, "__rows": len(members)}
+        for name in session_input(keyed).names:
+            if name.startswith("__count("):
+                part[name] = len(members) if name == "__count(1)" else len(values)
+            elif name.startswith("__sum("):
+                part[name] = sum(values) if values else None
+        made.append(part)
+    columns = {name: [part[name] for part in made] for name in session_input(keyed).names}
+    return pa.table(columns, schema=session_input(keyed))
+
+
 @settings(max_examples=60)
 @given(events, cuts)
 def test_sessions(compiled: Any, drawn: Any, at: list[int]) -> None:
@@ -124,8 +150,15 @@ def test_sessions(compiled: Any, drawn: Any, at: list[int]) -> None:
     expected = oracle.epoch(rows)
     expected |= oracle.epoch([("end", END_OF_TIME, 0)])
     keyed = compiled(ms.session("3 seconds"))
-    step = LocalStep(keyed.function, ("k",), _input(keyed))
-    found = run(step, keyed, cut(rows, at), lambda t: [(t, t + 3)])
+    step = LocalStep(keyed.function, ("k",), session_input(keyed))
+    found: Counter[tuple[Any, ...]] = Counter()
+    for epoch in [*cut(rows, at), [(None, END_OF_TIME, 0)]]:
+        kept = [row for row in epoch if row[1] < END_OF_TIME]
+        given = step.epoch(session_parts(keyed, kept), {"events": latest(epoch)}, DELAY * MICRO)
+        found += Counter((r["k"], int(r[START].timestamp()), r["n"], r["total"]) for r in given)
+    assert step.late == 0
+    assert step.state.rows == 0, "all of it is over"
+    step.close()
     assert found == Counter((key, start, n, total) for (key, start), (n, total) in expected.items())
 
 

@@ -21,12 +21,12 @@ from midstream.bench.merged import EVERY_SECONDS, SMALL_EPOCH, merge_all
 from midstream.bench.ours import Midstream, MidstreamRunning, by_aggregate, by_function
 from midstream.bench.report import BalanceFigures, Measurement, Report, at_most
 from midstream.bench.session import CORES
-from midstream.bench.timing import percentile
 from midstream.bench.trial import Trial, fill
 from midstream.bench.verify import counts_are_right
 from midstream.bench.window import Window
 from midstream.bench.workload import zipf_keys
 from midstream.engine.epochs import EpochReport
+from midstream.quantiles import percentile
 
 MOST_SPREAD = 1.5
 

@@ -19,7 +19,7 @@ from midstream.bench.progress import Progress
 from midstream.bench.report import ChangeFigures, Measurement, Report, at_most
 from midstream.bench.servers import s3_server
 from midstream.bench.throttle import throttled
-from midstream.bench.timing import percentile, wall_ms
+from midstream.bench.timing import wall_ms
 from midstream.bench.trial import Trial, fill, measurement
 from midstream.bench.verify import counts_are_right
 from midstream.bench.window import Window
@@ -27,6 +27,7 @@ from midstream.bench.workload import random_keys
 from midstream.changes.change import Change
 from midstream.engine.run import Run
 from midstream.errors import MidstreamError
+from midstream.quantiles import percentile
 
 MOST_EPOCHS = 3.0
 

@@ -27,13 +27,13 @@ from midstream.bench.progress import Progress
 from midstream.bench.report import Measurement, MigrationFigures, Report, Target, at_most
 from midstream.bench.servers import S3Server, s3_server
 from midstream.bench.throttle import throttled
-from midstream.bench.timing import percentile
 from midstream.bench.verify import counts_kept, matches_batch
 from midstream.bench.workload import Workload, random_keys, zipf_keys
 from midstream.changes.settings import FetchPolicy
 from midstream.engine.epochs import EpochReport
 from midstream.engine.run import Run
 from midstream.errors import MidstreamError
+from midstream.quantiles import percentile
 from midstream.state.store import open_store
 
 DISTRIBUTIONS: Mapping[str, Callable[[int, int], Workload]] = {"uniform": random_keys, "zipf": zipf_keys}

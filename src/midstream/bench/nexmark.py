@@ -14,7 +14,6 @@ import midstream as ms
 from midstream.bench.environment import Environment
 from midstream.bench.native import ROCKSDB
 from midstream.bench.report import Measurement, Report, at_least, at_most
-from midstream.bench.timing import percentile
 from midstream.errors import MidstreamError
 from midstream.nexmark.events import Nexmark
 from midstream.nexmark.flink import python_with_flink, run_query, write_csv
@@ -22,7 +21,8 @@ from midstream.nexmark.flinkqueries import FLINK
 from midstream.nexmark.native import NATIVE, NativeQuery, marked
 from midstream.nexmark.oracle import Oracle
 from midstream.nexmark.queries import QUERIES, Query, events
-from midstream.nexmark.streams import read_files, write_files
+from midstream.nexmark.streams import read_file, read_files, write_files
+from midstream.quantiles import percentile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +87,7 @@ def _measured(options: NexmarkOptions, environment: Environment, work: Work, ora
             for name in (name for name in options.queries if name in NATIVE):
                 progress.phase(f"spark-rocksdb: {name}, {QUERIES[name].about}")
                 peers[f"native {name}"] = _native(spark, name, work, directory / name, oracle)
+                peers[f"batch {name}"] = _batch(spark, NATIVE[name], work, directory / f"{name}-batch")
     python = python_with_flink() if options.flink else None
     if python is not None:
         small, measured = environment.directory / "flink-warm-up", environment.directory / "flink-measured"
@@ -101,13 +102,20 @@ def _measured(options: NexmarkOptions, environment: Environment, work: Work, ora
         for name in options.queries
         if f"native {name}" in peers
     }
+    # What no engine on Spark's operators can be faster than: the same rows and operators, and no state at all.
+    no_state = {
+        f"{name}: without any state vs native": peers[f"batch {name}"].rows_per_second
+        / peers[f"native {name}"].rows_per_second
+        for name in options.queries
+        if f"batch {name}" in peers
+    }
     against_flink = {
         f"{name}: rows/s vs Flink": ours[name].rows_per_second / peers[f"flink {name}"].rows_per_second
         for name in options.queries
         if f"flink {name}" in peers
     }
     targets = [at_least(name, ratio, STATEFUL_TARGET) for name, ratio in ratios.items()]
-    ratios |= against_flink
+    ratios |= no_state | against_flink
     bounded = ours.get(BOUNDED)
     if bounded is not None and bounded.state_growth is not None:
         name = f"{BOUNDED}: most state, second half of the stream vs first"
@@ -162,6 +170,23 @@ def _native(spark: SparkSession, name: str, work: Work, directory: Path, oracle:
     wanted = replace(QUERIES[name], sql=query.sql or QUERIES[name].sql)
     correct = not oracle.differences(wanted, directory / "measured" / "out")
     return _measurement(work.options, seconds, durations, correct)
+
+
+def _batch(spark: SparkSession, query: NativeQuery, work: Work, directory: Path) -> Measurement:
+    """The operators of a query on the rows of each epoch by itself, epoch after epoch: neither state, nor a log."""
+
+    def run(files: Path, place: Path) -> list[float]:
+        taken = []
+        for number in range(len(list((files / "bid").iterdir()))):
+            began = time.perf_counter()
+            rows = query.build(marked(spark, read_file(files, number)))
+            rows.write.mode("overwrite").parquet(f"{place}/epoch={number}")
+            taken.append((time.perf_counter() - began) * 1000)
+        return taken
+
+    run(work.small, directory / "warm-up")
+    durations = run(work.measured, directory / "measured")
+    return replace(_measurement(work.options, sum(durations) / 1000, durations, True), correct=None)
 
 
 def _flink(

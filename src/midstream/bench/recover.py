@@ -24,10 +24,10 @@ from midstream.bench.progress import Progress
 from midstream.bench.report import Measurement, RecoveryFigures, Report, at_most
 from midstream.bench.servers import S3Server, s3_server
 from midstream.bench.throttle import throttled
-from midstream.bench.timing import percentile
 from midstream.bench.trial import Trial, default_fill_epochs, fill, one_more_epoch
 from midstream.bench.window import Window
 from midstream.bench.workload import Workload, random_keys, short
+from midstream.quantiles import percentile
 
 MOST_GROWTH = 1.3
 SEED = 20261

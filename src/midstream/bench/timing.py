@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -102,15 +101,3 @@ def wall_ms(epochs: Sequence[EpochTiming]) -> list[float]:
     return [
         (after.started - before.started) * 1000 for before, after in pairwise(epochs) if after.epoch == before.epoch + 1
     ]
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile: a value that occurred.
-
-    >>> percentile([40, 10, 20, 30], 50)
-    20
-    """
-    if not values:
-        raise ValueError("a percentile of nothing")
-    ranked = sorted(values)
-    return ranked[max(0, math.ceil(len(ranked) * percent / 100) - 1)]

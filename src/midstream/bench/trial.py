@@ -13,11 +13,12 @@ from pyspark.sql import SparkSession
 from midstream.bench.contender import Contender
 from midstream.bench.progress import Progress
 from midstream.bench.report import Measurement
-from midstream.bench.timing import EpochTiming, percentile, rows_per_second, wall_ms
+from midstream.bench.timing import EpochTiming, rows_per_second, wall_ms
 from midstream.bench.verify import counts_are_right
 from midstream.bench.window import Window, observe
 from midstream.bench.workload import Workload
 from midstream.bench.written import WrittenBytes
+from midstream.quantiles import percentile
 
 FILL_ROWS = 10_000_000
 """Rows of one epoch of the fill at most, what a task of each contender takes without spilling much."""

@@ -17,6 +17,7 @@ from midstream.aggregates.spec import AggregateSpec
 from midstream.engine.columns import to_spec
 from midstream.engine.failure import step_error
 from midstream.engine.joins import PlannedJoin, plan_join
+from midstream.engine.partials import spanned
 from midstream.engine.windows import Assignment, assignment, check_time, event_time
 from midstream.errors import GraphError, MidstreamError
 from midstream.eventtime.counted import CountWindows
@@ -328,14 +329,19 @@ class _Compiler:
             return self._compile_triggered(step, windowing.window.trigger, frame, specs, parallelism)
         windows = assignment(step, windowing, frame.schema)
         keys = (*step.keys, START, END)
-        plan = plan_aggregates(windows.apply(frame), keys, specs, complete=False, range_column=END)
+        is_session = isinstance(windowing.window, Session)
+        with_windows = windows.apply(frame)
+        plan = plan_aggregates(with_windows, keys, specs, complete=False, range_column=END, kept=is_session)
         function: TimedFunction = WindowedAggregate(plan.function, windowing.lateness, windowing.emit)
         if isinstance(windowing.window, Session):
-            # Rows are kept, so that nothing can be aggregated before them.
-            plan = replace(plan, supports_grouped=False)
-            shipped = windows.apply(frame).selectExpr(*map(quoted, keys), *plan.per_row_sql).schema
             gap, lateness = windowing.window.gap, windowing.lateness
-            function = Sessions(Aggregated(plan.function), *_split(shipped, step.keys), gap, lateness)
+            # How rows travel is how they are kept: one way for as long as the step lives.
+            plan = replace(plan, supports_grouped=False, span=gap if plan.supports_grouped else None)
+            rows, columns = with_windows, [*map(quoted, keys), *plan.per_row_sql]
+            if plan.span is not None:
+                rows, columns = spanned(with_windows, step.keys, plan)
+            shipped = rows.selectExpr(*columns).schema
+            function = Sessions(Aggregated(plan.function), *_split(shipped, step.keys), lateness)
         output = plan.output_schema if windowing.emit is not Emit.RETRACTIONS else _with_change(plan.output_schema)
         return CompiledKeyed(step, function, output, parallelism, plan, windows)
 
@@ -347,7 +353,7 @@ class _Compiler:
         specs: tuple[AggregateSpec, ...],
         parallelism: int,
     ) -> CompiledKeyed:
-        plan = plan_aggregates(frame, step.keys, specs, complete=False)
+        plan = plan_aggregates(frame, step.keys, specs, complete=False, kept=isinstance(trigger, AfterRows))
         if isinstance(trigger, AfterRows):
             plan = replace(plan, supports_grouped=False)
             shipped = frame.selectExpr(*map(quoted, step.keys), *plan.per_row_sql).schema
@@ -369,7 +375,7 @@ class _Compiler:
         windows = assignment(step, step.windowing, frame.schema)
         schema = windows.apply(frame).schema
         if isinstance(window, Session):
-            sessions = Sessions(Applied(function), *_split(schema, step.keys), window.gap, lateness)
+            sessions = Sessions(Applied(function), *_split(schema, step.keys), lateness)
             return CompiledKeyed(step, sessions, output, parallelism, windows=windows)
         retained = RetainedWindows(function, *_split(schema, (*step.keys, START, END)), lateness)
         return CompiledKeyed(step, retained, output, parallelism, windows=windows)

@@ -13,8 +13,9 @@ from midstream.changes.change import Guard
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
 from midstream.engine.failure import step_error
 from midstream.engine.guards import Observation, observe
-from midstream.engine.internals import Maxima, before_exchange, empty_frame, map_in_arrow, run_job
+from midstream.engine.internals import Maxima, empty_frame, map_in_arrow, run_job
 from midstream.engine.loops import Returned
+from midstream.engine.partials import grouped, paned, spanned
 from midstream.engine.placer import ANYWHERE, Places
 from midstream.engine.reused import Reused, asleep
 from midstream.engine.sources import column_of_source, split_batch
@@ -25,7 +26,7 @@ from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
 from midstream.state.store import Store
 from midstream.state.tables import Times
-from midstream.task.keyed import HASH_COLUMN, ROWS_COLUMN, KeyedTask
+from midstream.task.keyed import HASH_COLUMN, KeyedTask
 from midstream.task.report import Told
 from midstream.task.staging import StageTarget, StageTask
 
@@ -208,7 +209,7 @@ class Dataflow:
         step, state = keyed.step, self.state[keyed.step.id]
         fused = [c for c in self.compiled.pipeline.consumers[step.id] if self._is_fused(step, c)]
         emits = bool(self._readers(step)) or self._is_watched(step)
-        woken, grouped = self._fires(step), self.grouped.get(step.id, False)
+        woken, is_grouped = self._fires(step), self.grouped.get(step.id, False)
         rows = self._woken(keyed, state) if woken else self._exchanged(keyed, self._hashed(keyed), state)
         task = KeyedTask(
             run=self.run,
@@ -216,7 +217,7 @@ class Dataflow:
             epoch=self.epoch,
             store=self.store,
             function=keyed.function,
-            input=self.reused.input(step.id, grouped, woken, rows),
+            input=self.reused.input(step.id, is_grouped, woken, rows),
             keys=keyed.keys,
             ranges=state.ranges,
             tables=state.tables,
@@ -265,18 +266,19 @@ class Dataflow:
 
     def _hashed(self, keyed: CompiledKeyed) -> DataFrame:
         """The rows of a step with the hash of their keys, aggregated before the exchange when that pays."""
-        frame = self._input_of(keyed)
         keys = [quoted(key) for key in keyed.keys]
-        plan, columns = keyed.aggregates, ["*"]
-        if plan is not None and self.grouped.get(keyed.step.id, False):
-            # A count the user asked for serves as ours, which Catalyst would else compute twice for every row.
-            counts = [sql.partition(" AS ")[2] for sql in plan.grouped_sql if sql.startswith("count(1) AS ")]
-            counted = counts[0] if counts else None
-            partials = [*plan.grouped_sql, *([] if counted else [f"count(1) AS {ROWS_COLUMN}"])]
-            frame = before_exchange(frame.groupBy(*keys).agg(*(F.expr(sql) for sql in partials)))
-            columns = ["*", f"{counted} AS {ROWS_COLUMN}"] if counted else ["*"]
-        elif plan is not None:
-            columns = [*(quoted(name) for name in keyed.shipped_keys), *plan.per_row_sql]
+        plan, windows, columns = keyed.aggregates, keyed.windows, ["*"]
+        is_grouped = self.grouped.get(keyed.step.id, False)
+        if plan is not None and is_grouped and windows is not None and windows.has_panes:
+            frame, columns = paned(self._frames[keyed.step.input.id], keyed.step.keys, windows, plan)
+        elif plan is not None and plan.span is not None:
+            frame, columns = spanned(self._input_of(keyed), keyed.keys, plan)
+        elif plan is not None and is_grouped:
+            frame, columns = grouped(self._input_of(keyed), keyed.keys, plan)
+        else:
+            frame = self._input_of(keyed)
+            if plan is not None:
+                columns = [*(quoted(name) for name in keyed.shipped_keys), *plan.per_row_sql]
         # One projection, one exchange: every DataFrame operation costs a round trip to the JVM and an analysis.
         return frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _WINDOW = "__midstream_window"
+PANE = "__midstream_pane"
+"""A slide of windows that overlap."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,30 @@ class Assignment:
             end = f"{time} + INTERVAL {spelled(self.window.gap)} AS {END}"
             return frame.where(f"{time} IS NOT NULL").selectExpr(*others, f"{time} AS {START}", end)
         assert not isinstance(self.window, Global)
+        return self._assigned(frame, time, others)
+
+    def _assigned(self, frame: DataFrame, time: str, others: Sequence[str]) -> DataFrame:
+        assert isinstance(self.window, Tumbling | Sliding)
         lengths = ", ".join(f"'{length}'" for length in _lengths(self.window))
         with_window = frame.selectExpr(*others, f"window({time}, {lengths}) AS {_WINDOW}")
         return with_window.selectExpr(*others, f"{_WINDOW}.start AS {START}", f"{_WINDOW}.end AS {END}")
+
+    @property
+    def has_panes(self) -> bool:
+        """Whether its windows overlap in whole slides: rows of one slide are of the same windows, all of them."""
+        window = self.window
+        return isinstance(window, Sliding) and self.time is not None and window.size % window.slide == 0
+
+    def in_panes(self, frame: DataFrame) -> DataFrame:
+        """Rows with the slide they are in, once each."""
+        assert isinstance(self.window, Sliding)
+        assert self.time is not None
+        _, slide, offset = (f"'{length}'" for length in _lengths(self.window))
+        return frame.selectExpr("*", f"window({quoted(self.time)}, {slide}, {slide}, {offset}) AS {PANE}")
+
+    def of_panes(self, frame: DataFrame, others: Sequence[str]) -> DataFrame:
+        """What was made of the rows of a slide, once for each window it is in."""
+        return self._assigned(frame, PANE, others)
 
     def late(self, frame: DataFrame, lateness: int, watermark: int | None) -> DataFrame:
         """Rows whose last window was closed by a watermark."""

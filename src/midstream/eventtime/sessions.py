@@ -1,6 +1,7 @@
 """Sessions: windows that last as long as rows of a key come close enough to each other.
 
-Rows are kept until their session is over, for one that comes late may join two sessions to one. Then they are
+What is kept until a session is over are parts of it, for a row that comes late may join two sessions to one: rows, each
+with the window it would have alone, or partial aggregates of rows that are surely of one session. Then they are
 aggregated once.
 """
 
@@ -32,18 +33,19 @@ from midstream.state.tables import (
 
 @dataclass(frozen=True)
 class Sessions:
-    """The rows of each key with the window each would have alone: from its time on, as long as the gap."""
+    """The parts of sessions of each key, from their first row on until the gap behind their last is over."""
 
     finisher: Finisher
     keys: pa.Schema
     values: pa.Schema
-    """What is kept of a row: its window, and what the result is made of."""
-    gap: int
+    """What is kept of a part: its window, and what the result is made of."""
     lateness: int
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
-        return (TableSpec(ROWS, self.keys, self.values, TableKind.LIST),)
+        # A row that deletes others has no values, also not those that are never null.
+        values = pa.schema([field.with_nullable(True) for field in self.values])
+        return (TableSpec(ROWS, self.keys, values, TableKind.LIST),)
 
     @property
     def output(self) -> pa.Schema:
@@ -79,8 +81,8 @@ class Sessions:
         of_asked = np.isin(owners, asked)
         mine = groups.order[of_asked]
         owner = np.concatenate([asked[found.owner], owners[of_asked]])
-        time = np.concatenate([instants(found.values, START), instants(rows, START)[mine]])
-        sessions = _Sessions.of(owner, time, self.gap)
+        begin, end = (np.concatenate([instants(found.values, c), instants(rows, c)[mine]]) for c in (START, END))
+        sessions = _Sessions.of(owner, begin, end)
         over = sessions.of_row(sessions.ends + self.lateness <= before)
         among_new = sessions.order[over] - len(found.owner)
         late[mine[among_new[among_new >= 0]]] = True
@@ -92,7 +94,8 @@ class Sessions:
         for hashes, rows in snapshot.scan_hashed(ROWS, new):
             groups = group_rows(hashes, rows.select(self.keys.names))
             owner = np.repeat(np.arange(len(groups)), groups.sizes)
-            sessions = _Sessions.of(owner, instants(rows, START)[groups.order], self.gap)
+            begin, end = (instants(rows, column)[groups.order] for column in (START, END))
+            sessions = _Sessions.of(owner, begin, end)
             over = sessions.ends <= bound
             dues += [int(sessions.ends[~over].min())] if not over.all() else []
             if over.any():
@@ -116,7 +119,7 @@ class Sessions:
 
 @dataclass(frozen=True)
 class _Sessions:
-    """Rows put in the order of their owners and times, and cut where a session ends."""
+    """Parts put in the order of their owners and times, and cut where a session ends."""
 
     order: Positions
     begins: Positions
@@ -125,14 +128,15 @@ class _Sessions:
     ends: Instants
 
     @classmethod
-    def of(cls, owner: Positions, time: Instants, gap: int) -> _Sessions:
-        order = np.lexsort((time, owner))
-        owner, time = owner[order], time[order]
+    def of(cls, owner: Positions, begin: Instants, end: Instants) -> _Sessions:
+        order = np.lexsort((begin, owner))
+        owner, begin = owner[order], begin[order]
+        reached = _latest_so_far(owner, end[order])
         first = np.ones(len(order), np.bool_)
-        first[1:] = (owner[1:] != owner[:-1]) | (time[1:] > time[:-1] + gap)
+        first[1:] = (owner[1:] != owner[:-1]) | (begin[1:] > reached[:-1])
         begins = np.flatnonzero(first)
         lasts = np.append(begins[1:], len(order)) - 1
-        return cls(order, begins, owner[begins], time[begins], time[lasts] + gap)
+        return cls(order, begins, owner[begins], begin[begins], reached[lasts])
 
     @property
     def sizes(self) -> Positions:
@@ -141,6 +145,14 @@ class _Sessions:
     def of_row(self, of_session: Mask) -> Mask:
         """What is true of a session, for each row in this order."""
         return np.repeat(of_session, self.sizes)
+
+
+def _latest_so_far(owner: Positions, end: Instants) -> Instants:
+    """For each part the latest end of it and those of its owner before it. Owners ascend, so that of a part of a later
+    owner is always greater once both are one number: the owner, then the rank of the end."""
+    ranked, rank = np.unique(end, return_inverse=True)
+    greatest: Positions = np.maximum.accumulate(owner * (len(ranked) + 1) + rank)
+    return ranked[greatest - owner * (len(ranked) + 1)] if len(ranked) else end
 
 
 class _Writes:

@@ -252,8 +252,10 @@ def _q7(events: Events) -> Stream:
     # Of each epoch only the highest bids of a window can be the highest of all of it.
     bids = events.bid.sql(
         "bids",
-        """SELECT auction, bidder, price, date_time FROM (SELECT *, rank() OVER
-        (PARTITION BY window(date_time, '10 seconds') ORDER BY price DESC) AS place FROM input) WHERE place = 1""",
+        """SELECT /*+ BROADCAST(best) */ auction, bidder, price, date_time FROM
+        (SELECT *, window(date_time, '10 seconds') AS w FROM input) AS bids JOIN
+        (SELECT window(date_time, '10 seconds') AS w, max(price) AS price FROM input GROUP BY 1) AS best
+        USING (w, price)""",
     )
     output = "auction bigint, bidder bigint, price bigint, date_time timestamp"
     return bids.window(tumbling("10 seconds")).apply("q7", _highest, output=output)

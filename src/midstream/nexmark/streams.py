@@ -47,6 +47,15 @@ def write_files(directory: Path, stream: Nexmark, events: int, events_per_file: 
             os.utime(file, (_FIRST_FILE_AT + number,) * 2)
 
 
+def read_file(directory: Path, number: int) -> Loader:
+    """The events of one epoch, as tables that end."""
+
+    def load(table: str, spark: SparkSession) -> DataFrame:
+        return spark.read.schema(from_arrow_schema(SCHEMAS[table])).parquet(f"{directory}/{table}/{number:06d}.parquet")
+
+    return load
+
+
 def read_files(directory: Path) -> Loader:
     """Streams of written events, one file of each table an epoch."""
 
