@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long lint format jvm lock bench clean
+.PHONY: help setup demo test test-long lint format docs-cli jvm lock bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,6 +29,7 @@ demo: setup ## run the demo pipeline; ARGS=--once ends by itself with a verified
 	$(RUN) $(BIN)/midstream demo $(ARGS)
 
 test: lint ## lint, check types and run the tests; ARGS go to pytest
+	@scripts/browser.sh
 	$(RUN) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: setup ## run the long suite; ARGS go to pytest
@@ -45,6 +46,9 @@ lint: setup ## check style and types
 format: setup ## format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs-cli: setup ## write docs/cli.md, the reference of the command, after a change to it
+	$(RUN) $(BIN)/python -m midstream.cli.reference > docs/cli.md
 
 jvm: setup ## compile the one JVM class into the jar of the package, after a change to its source
 	$(RUN) $(BIN)/python scripts/build_jvm.py

@@ -24,7 +24,7 @@ LONGEST_FIRST = (
     "modify/test_random.py",
     "test_docs.py",
     "eventtime/test_joins.py",
-    "test_cli.py",
+    "cli/test_commands.py",
 )
 """Files that take the longest. Two processes share the files: who gets one of these last works on alone."""
 

@@ -21,6 +21,7 @@ from midstream.bench import native, tws
 from midstream.bench import nexmark as nexmark_bench
 from midstream.bench import recover as recover_bench
 from midstream.bench import stateful as stateful_bench
+from midstream.bench import watchers as watchers_bench
 from midstream.bench.environment import Environment
 from midstream.bench.plot import plot_timeline, require_plotting
 from midstream.bench.progress import Progress
@@ -292,6 +293,27 @@ def balance(
     options = balance_bench.BalanceOptions(keys, rows_per_epoch, count, executors, epochs, aggregate=aggregate)
     chosen = balance_bench.QUICK if quick else options
     _run(lambda place: balance_bench.balance(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def watchers(
+    clients: Annotated[int, typer.Option(min=1, help="Clients that read the events.")] = 200,
+    keys: Annotated[int, typer.Option(min=1, help="Distinct keys in the state.")] = 1_000_000,
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 200_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns with and without them.")] = 5,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "4g",
+) -> None:
+    """What many clients that watch cost a pipeline at full speed.
+
+    Example: midstream bench watchers --clients 500
+    """
+    options = watchers_bench.WatchersOptions(clients, keys, rows_per_epoch, rounds)
+    chosen = watchers_bench.QUICK if quick else options
+    _run(lambda place: watchers_bench.watchers(chosen, place), json, check, dir, driver_memory)
 
 
 def _run(

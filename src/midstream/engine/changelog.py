@@ -9,14 +9,28 @@ from typing import Any
 
 from midstream.changes.change import Change
 from midstream.coordinator.messages import Record
-from midstream.coordinator.modification import Phase
+from midstream.coordinator.modification import Modification, Phase
 from midstream.engine.code import SourceText, pack, source_texts, unpack
+from midstream.engine.history import HistoryEntry
 from midstream.errors import CheckpointError
 from midstream.state.ledger import Ledger, now, numbered
 
 CHANGES = "changes"
 JOURNAL = "journal"
+CODE = "code"
 FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who has handed a change in, under what id of their own, and the files of code that came with it."""
+
+    by: str | None = None
+    client_id: str | None = None
+    files: tuple[SourceText, ...] = ()
+
+
+NOBODY = Origin()
 
 
 @dataclass(frozen=True)
@@ -29,6 +43,7 @@ class Submission:
     time_limit: float | None = None
     promotes: str | None = None
     """The shadow whose state it takes over. That lives with its driver, so no later one can carry it out."""
+    origin: Origin = NOBODY
 
     @property
     def text(self) -> str:
@@ -47,7 +62,7 @@ class ChangeLog:
     def submit(self, submission: Submission) -> int:
         """Keep a change; its number. Raises when its functions cannot travel."""
         packed = pack(submission)
-        sources = [asdict(text) for text in source_texts(submission)]
+        sources = [asdict(text) for text in submission.origin.files or source_texts(submission)]
         number = max(numbered(self._store, CHANGES), default=0)
         created = False
         while not created:
@@ -59,6 +74,8 @@ class ChangeLog:
                 "text": submission.text,
                 "undoes": submission.undoes,
                 "allow_state_loss": submission.allow_state_loss,
+                "by": submission.origin.by,
+                "client_id": submission.origin.client_id,
                 "sources": sources,
                 "pickle": base64.b64encode(packed).decode(),
             }
@@ -71,10 +88,29 @@ class ChangeLog:
             self._known[id] = self._read(id, lambda body: unpack(base64.b64decode(body["pickle"])))
         return self._known[id]
 
+    def entry(self, modification: Modification) -> HistoryEntry:
+        """A modification in the words it was handed in with, and who has."""
+        submission = self.submission(modification.id)
+        return HistoryEntry(submission.text, modification, submission.origin.by, submission.origin.client_id)
+
     def sources(self, id: int) -> list[SourceText]:
         """The text of the functions of a change, as they were when it was submitted."""
         found: list[SourceText] = self._read(id, lambda body: [SourceText(**source) for source in body["sources"]])
         return found
+
+    def handed_in(self, client_id: str) -> int | None:
+        """The number of the change a client has handed in under an id of its own, if it has."""
+        for number in sorted(numbered(self._store, CHANGES), reverse=True):
+            if self.submission(number).origin.client_id == client_id:
+                return number
+        return None
+
+    def keep_code(self, file: SourceText, by: str | None, used_for: str) -> None:
+        """Write down code that was sent to be run, before it is, whatever becomes of it."""
+        at = now()
+        body = {"format": FORMAT, "at": at, "by": by, "used_for": used_for, **asdict(file)}
+        path = f"{CODE}/{at.replace(':', '').replace('+', 'Z')}-{file.sha256[:16]}.json"
+        self._store.create(path, json.dumps(body, indent=1).encode())
 
     def append(self, record: Record) -> None:
         """Write a transition down. Raises when another driver has. One that may or may not have been written, because

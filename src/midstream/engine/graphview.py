@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from midstream.changes.verdict import in_bytes
+from midstream.engine.code import source_texts
 from midstream.engine.version import Version
-from midstream.graph.steps import SinkStep
+from midstream.graph.steps import AggregateStep, SinkStep, SqlStep, Step
 from midstream.state.manifest import Manifest
 
 
@@ -23,6 +26,10 @@ class GraphStep:
     state_rows: int = 0
     state_bytes: int = 0
     target: str | None = None
+    sql: str | None = None
+    code: str | None = None
+    """The text of its function, when its file can be read."""
+    aggregates: Mapping[str, str] | None = None
 
     def __str__(self) -> str:
         reads = f" ← {', '.join(self.inputs)}" if self.inputs else ""
@@ -65,6 +72,26 @@ def describe(version: Version, last: Manifest) -> Graph:
                 state_rows=state.rows if state else 0,
                 state_bytes=state.bytes if state else 0,
                 target=step.sink.describe().get("target") if isinstance(step, SinkStep) else None,
+                sql=step.text if isinstance(step, SqlStep) else None,
+                code=_text_of(step),
+                aggregates=_expressions(step),
             )
         )
     return Graph(version.number, last.epoch, tuple(steps))
+
+
+@lru_cache(maxsize=1000)
+def _source(function: Callable[..., object]) -> str | None:
+    texts = source_texts(function)
+    return texts[0].text if texts else None
+
+
+def _text_of(step: Step) -> str | None:
+    function = getattr(step, "function", None) or getattr(step, "load", None)
+    return _source(function) if callable(function) else None
+
+
+def _expressions(step: Step) -> dict[str, str] | None:
+    if not isinstance(step, AggregateStep):
+        return None
+    return {name: str(expression) for name, expression in step.aggregates.items()}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from midstream.changes.change import Change, Guard, Insert, Replace, single_changes
+from midstream.coordinator.modification import Modification, Phase
 from midstream.task.userfn import raised_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from midstream.engine.changelog import ChangeLog
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,17 @@ def guards_of(change: Change | None) -> Iterator[tuple[str, Guard]]:
     for single in single_changes(change) if change is not None else []:
         if isinstance(single, Replace | Insert) and single.guard is not None:
             yield single.target, single.guard
+
+
+def watched(modifications: Iterable[Modification], log: ChangeLog, epoch: int) -> list[tuple[int, str, Guard]]:
+    """Guards that watch an epoch: the modification they came with, the step, and what is promised of it."""
+    return [
+        (m.id, step, guard)
+        for m in modifications
+        if m.phase in (Phase.APPLYING, Phase.APPLIED) and m.epoch is not None
+        for step, guard in guards_of(log.submission(m.id).change)
+        if m.epoch <= epoch < m.epoch + guard.epochs
+    ]
 
 
 def observe(output: DataFrame, guard: Guard) -> Observation:

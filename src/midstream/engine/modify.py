@@ -14,7 +14,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from midstream.changes.balance import balanced
-from midstream.changes.change import Change, Guard, Replace
+from midstream.changes.change import Change, Replace
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.machine import Coordinator
 from midstream.coordinator.messages import (
@@ -37,7 +37,7 @@ from midstream.coordinator.messages import (
     Validate,
 )
 from midstream.coordinator.modification import Modification, Phase
-from midstream.engine.changelog import ChangeLog, Submission
+from midstream.engine.changelog import NOBODY, ChangeLog, Origin, Submission
 from midstream.engine.code import pack
 from midstream.engine.compile import compile_pipeline
 from midstream.engine.draining import Draining
@@ -45,7 +45,7 @@ from midstream.engine.epochs import EpochReport
 from midstream.engine.examine import Examined, Examiner, Wish
 from midstream.engine.failure import as_midstream_error, lost_spark
 from midstream.engine.feed import Feed, read_by
-from midstream.engine.guards import broken_promise, guards_of
+from midstream.engine.guards import broken_promise, watched
 from midstream.engine.history import HistoryEntry
 from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import EpochLimit
@@ -114,6 +114,8 @@ class Modifier:
         self._limit = EpochLimit(spark.sparkContext)
         self.stopping: Callable[[], bool] = lambda: False
         self.hand_over: Callable[[], None] = lambda: None
+        self.recorded: Callable[[HistoryEntry], None] = lambda entry: None
+        """Told of every transition once it is written down."""
         self.shadowed: Callable[[], ShadowRun | None] = lambda: None
         self.running: Feed | None = None
         """What Spark's query reads. It changes hands between two epochs."""
@@ -138,7 +140,7 @@ class Modifier:
             if waiting is not None and waiting.feed is not self.running and self.current.feed is self.running:
                 return self.current  # the query that can run it is on its way
             active = self._machine.active
-            change = self._log.submission(active.id).change if active is not None else None
+            change = self.log.submission(active.id).change if active is not None else None
             if self._draining.begin(active, change, self.current):
                 return self._ready(self.current, epoch)
             for instruction in self._tell(BoundaryReached(epoch)):
@@ -162,23 +164,13 @@ class Modifier:
                     return self._ready(self._versions[instruction.plan], epoch)
         raise error
 
-    def _watched(self, epoch: int) -> list[tuple[int, str, Guard]]:
-        """Guards that watch an epoch: the modification they came with, the step, and what is promised of it."""
-        alive = [m for m in self._machine.modifications.values() if m.phase in (Phase.APPLYING, Phase.APPLIED)]
-        return [
-            (m.id, step, guard)
-            for m in alive
-            if m.epoch is not None
-            for step, guard in guards_of(self._log.submission(m.id).change)
-            if m.epoch <= epoch < m.epoch + guard.epochs
-        ]
-
     def _ready(self, version: Version, epoch: int) -> Version:
         """A version with the guards that watch an epoch, unless its rows come from another query than the one that
         runs."""
         if version.feed is not self.running:
             raise HandOverError
-        version.watched = {step: guard for _, step, guard in self._watched(epoch)}
+        guards = watched(self._machine.modifications.values(), self.log, epoch)
+        version.watched = {step: guard for _, step, guard in guards}
         return version
 
     def _waiting(self) -> Version | None:
@@ -211,7 +203,7 @@ class Modifier:
             self._draining.committed(self._machine.active, self.current)
             applied = self._tell(EpochCommitted(manifest.epoch))
             for record in (i for i in applied if isinstance(i, Record) and i.phase is Phase.APPLIED):
-                if (change := self._log.submission(record.id).change) is not None:
+                if (change := self.log.submission(record.id).change) is not None:
                     self._placer.after(change)
             for number in [n for n in self._versions if n < self._machine.plan]:
                 del self._versions[number]
@@ -221,7 +213,7 @@ class Modifier:
             return False
         with self._lock:
             for id_ in self._machine.live:
-                modification, change = self._machine.modifications[id_], self._log.submission(id_).change
+                modification, change = self._machine.modifications[id_], self.log.submission(id_).change
                 going = any(m.undoes == id_ and m.is_under_way for m in self._machine.modifications.values())
                 put_in = sink_change(change, context.sink_id) if change is not None else None
                 if put_in is None or not (modification.epoch == staged.epoch or going):
@@ -239,7 +231,7 @@ class Modifier:
         """An epoch that is the first of a change must end in time: its functions may hang."""
         active = self._machine.active
         if active is not None and active.phase is Phase.APPLYING:
-            self._limit.set(self._log.submission(active.id).time_limit or DEFAULT_TIME_LIMIT)
+            self._limit.set(self.log.submission(active.id).time_limit or DEFAULT_TIME_LIMIT)
 
     # What users ask.
 
@@ -253,17 +245,22 @@ class Modifier:
         """Hand a change in; it is dealt with beside the stream."""
         if submission.change is not None:
             submission = replace(submission, change=self._complete(submission.change))
+        client_id = submission.origin.client_id
         with self._lock:
-            id_ = self._log.submit(submission)
+            if client_id is not None and (known := self.log.handed_in(client_id)) is not None:
+                return self.modification(known)
+            id_ = self.log.submit(submission)
             self._tell(Submitted(id_, submission.undoes, reason))
             return self._machine.modifications[id_]
 
-    def undo(self, id_: int | None, allow_state_loss: bool) -> Modification:
+    def undo(self, id_: int | None, allow_state_loss: bool, origin: Origin = NOBODY) -> Modification:
         with self._lock:
+            if origin.client_id is not None and (known := self.log.handed_in(origin.client_id)) is not None:
+                return self.modification(known)
             if id_ is None and not self._machine.live:
                 raise ChangeError.nothing_to_undo()
             undoes = self._machine.live[-1] if id_ is None else self.modification(id_).id
-            return self.submit(Submission(None, undoes, allow_state_loss))
+            return self.submit(Submission(None, undoes, allow_state_loss, origin=origin))
 
     def cancel(self, id_: int) -> Modification:
         with self._lock:
@@ -288,7 +285,7 @@ class Modifier:
     def history(self) -> list[HistoryEntry]:
         with self._lock:
             known = self._machine.modifications.values()
-            return [HistoryEntry(self._log.submission(m.id).text, m) for m in known]
+            return [self.log.entry(m) for m in known]
 
     def wait(self, id_: int, timeout: float | None, alive: Callable[[], bool]) -> Modification:
         """Wait until a modification has ended, or the run has."""
@@ -308,7 +305,7 @@ class Modifier:
             if usual_ms is not None and any(m.phase is Phase.APPLIED for m in applied):
                 self._pauses.append(max(0.0, report.duration_ms - usual_ms))
             observed = self.current.observed
-            for id_, step, guard in self._watched(report.epoch):
+            for id_, step, guard in watched(self._machine.modifications.values(), self.log, report.epoch):
                 broken = broken_promise(step, guard, observed.get(step), report.duration_ms)
                 if broken:
                     _logger.warning("modification %d is undone: %s", id_, broken)
@@ -324,11 +321,11 @@ class Modifier:
 
     def _load(self, drop_live: bool) -> None:
         """Where an earlier driver has left off: which changes the pipeline has, and which was just being applied."""
-        self._log = ChangeLog(self._ledger)
+        self.log = ChangeLog(self._ledger)
         self._owed.clear()
-        self._wishes = Wishes(self._program, self._log, self._ledger, self._spark, self._retain, self._pulse)
+        self._wishes = Wishes(self._program, self.log, self._ledger, self._spark, self._retain, self._pulse)
         last = self._ledger.last()
-        self._machine, instructions = Coordinator.restored(self._log.records(), last.plan, time.time())
+        self._machine, instructions = Coordinator.restored(self.log.records(), last.plan, time.time())
         if drop_live:
             instructions = [i for i in instructions if isinstance(i, Record)] + self._machine.leave_out(time.time())
         pipeline, compiled = self._wishes.pipeline(self._machine.live), self._program.compiled
@@ -355,7 +352,7 @@ class Modifier:
         assert active.plan is not None
         assert active.epoch is not None
         try:
-            if self._log.submission(active.id).promotes:
+            if self.log.submission(active.id).promotes:
                 raise ChangeError.shadow_ended("its driver has died")
             examined = self._examine(self._wish(active.id), dry_run=False)
             self._versions[active.plan] = self._version(active.plan, examined, self.current)
@@ -378,7 +375,8 @@ class Modifier:
         while self._owed:
             instruction = self._owed[0]
             if isinstance(instruction, Record):
-                self._log.append(instruction)
+                self.log.append(instruction)
+                self._announce(instruction)
             self._owed.popleft()
             match instruction:
                 case Validate() | Prepare():
@@ -388,6 +386,14 @@ class Modifier:
                 case Record() | RunEpoch() | GiveUp():
                     pass
         self._changed.notify_all()
+
+    def _announce(self, record: Record) -> None:
+        known = self._machine.modifications.get(record.id)
+        if known is not None:
+            try:
+                self.recorded(self.log.entry(replace(known, phase=record.phase)))
+            except Exception:
+                _logger.warning("a listener to changes failed", exc_info=True)
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
@@ -420,7 +426,7 @@ class Modifier:
                     return
 
     def _validated(self, id_: int) -> Event:
-        submission = self._log.submission(id_)
+        submission = self.log.submission(id_)
         with self._lock:
             wish = self._wish(id_)
         if submission.promotes:
@@ -495,7 +501,7 @@ class Modifier:
         return self._examiner.examine(wish, self.current, frames, latest.manifest, batch, pause)
 
     def _wish(self, id_: int) -> Wish:
-        submission = self._log.submission(id_)
+        submission = self.log.submission(id_)
         wish = self._wishes.of(id_, submission, self._machine, self.current, self.latest().manifest)
         return replace(wish, may_lose=submission.allow_state_loss)
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,7 +19,8 @@ from pyspark.errors import StreamingQueryException
 from midstream.changes.change import Change
 from midstream.changes.verdict import Verdict
 from midstream.coordinator.modification import Modification, Phase
-from midstream.engine.changelog import Submission
+from midstream.engine.changelog import NOBODY, Origin, Submission
+from midstream.engine.code import SourceText
 from midstream.engine.epoch import EpochRunner
 from midstream.engine.epochs import EpochReport
 from midstream.engine.failure import as_midstream_error
@@ -39,6 +41,7 @@ from midstream.state.collector import Collector
 from midstream.state.ledger import Ledger
 from midstream.state.manifest import Manifest
 from midstream.state.query import read_table
+from midstream.state.store import Store
 from midstream.state.warmup import Warmth
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ class Run:
         self._standbys = standbys
         self._membership = membership
         self._changeable = changeable
+        self.started_at = datetime.now(UTC)
         self._make_query = make_query
         self._reports: deque[EpochReport] = deque(maxlen=1000)
         self._callbacks: list[Callable[[EpochReport], None]] = []
@@ -109,6 +113,11 @@ class Run:
         if self._has_ended():
             return "failed" if self._failure else "stopped"
         return "running" if self._reports else "starting"
+
+    @property
+    def changeable(self) -> bool:
+        """Whether it takes changes."""
+        return self._changeable
 
     @property
     def exception(self) -> MidstreamError | None:
@@ -182,25 +191,33 @@ class Run:
         timeout: float | None = None,
         allow_state_loss: bool = False,
         time_limit: float | None = None,
+        origin: Origin = NOBODY,
     ) -> Modification:
         """Change the running pipeline at an epoch boundary.
 
         With `wait` it comes back when the change is applied, and raises when it is not; what is still under way after
         `timeout` seconds comes back as it is. The trial run and the first epoch may take `time_limit` seconds each.
+        `origin` says who it comes from; with an id of the client's, what was handed in before is not again.
         """
         self._require_changeable()
-        submitted = self._modifier.submit(Submission(change, None, allow_state_loss, time_limit))
+        submitted = self._modifier.submit(Submission(change, None, allow_state_loss, time_limit, origin=origin))
         return self._outcome_of(submitted, timeout) if wait else submitted
 
     def undo(
-        self, id: int | None = None, *, wait: bool = True, timeout: float | None = None, allow_state_loss: bool = False
+        self,
+        id: int | None = None,
+        *,
+        wait: bool = True,
+        timeout: float | None = None,
+        allow_state_loss: bool = False,
+        origin: Origin = NOBODY,
     ) -> Modification:
         """Take a change back, the last one unless another is named. State stays what it has become."""
         self._require_changeable()
-        submitted = self._modifier.undo(id, allow_state_loss)
+        submitted = self._modifier.undo(id, allow_state_loss, origin)
         return self._outcome_of(submitted, timeout) if wait else submitted
 
-    def shadow(self, change: Change) -> Shadow:
+    def shadow(self, change: Change, *, origin: Origin = NOBODY) -> Shadow:
         """Run a change beside the pipeline on the same epochs, on a fork of the state, and see how the results differ.
 
         It begins with the next epoch, makes epochs about twice as long, and ends with the run.
@@ -210,11 +227,17 @@ class Run:
         self._runner.shadow = shadow
 
         def promote(wait: bool, timeout: float | None) -> Modification:
-            submission = Submission(change, allow_state_loss=True, promotes=shadow.name)
+            submission = Submission(change, allow_state_loss=True, promotes=shadow.name, origin=origin)
             submitted = self._modifier.submit(submission)
             return self._outcome_of(submitted, timeout) if wait else submitted
 
         return Shadow(shadow.examined.verdict, shadow, lambda: self._runner.last, promote, self._end_shadow)
+
+    @property
+    def shadow_name(self) -> str | None:
+        """The shadow that runs beside the pipeline, if one does."""
+        shadow = self._runner.shadow
+        return shadow.name if shadow is not None else None
 
     def _require_changeable(self) -> None:
         if not self._changeable:
@@ -248,6 +271,28 @@ class Run:
         """Every change ever handed in, oldest first, with what became of it."""
         return self._modifier.history()
 
+    def change(self, id: int) -> HistoryEntry:
+        """A change that was handed in, and how far it is."""
+        return self._modifier.log.entry(self._modifier.modification(id))
+
+    def sources(self, id: int) -> list[SourceText]:
+        """The code that came with a change, as it was then."""
+        return self._modifier.log.sources(self._modifier.modification(id).id)
+
+    def keep_code(self, file: SourceText, by: str | None, used_for: str) -> None:
+        """Write down in the checkpoint that code was sent, by whom and what for, before it is run."""
+        self._modifier.log.keep_code(file, by, used_for)
+
+    def on_change(self, callback: Callable[[HistoryEntry], None]) -> None:
+        """Have a function called at every phase of every change, once it is written down. Keep it short."""
+        before = self._modifier.recorded
+
+        def both(entry: HistoryEntry) -> None:
+            before(entry)
+            callback(entry)
+
+        self._modifier.recorded = both
+
     def _outcome_of(self, submitted: Modification, timeout: float | None) -> Modification:
         ended = self._modifier.wait(submitted.id, timeout, lambda: not self._ended)
         if not ended.is_under_way and ended.phase not in (Phase.APPLIED, Phase.UNDONE):
@@ -258,7 +303,7 @@ class Run:
 
     def read_state(self, step: str, table: str | None = None, epoch: int | None = None) -> pa.Table:
         """All rows of a keyed step's table as it is kept, at the last or at any retained epoch."""
-        return read_table(self._ledger.store, self._manifest(epoch), step, table)
+        return read_table(self._ledger.store, self.manifest(epoch), step, table)
 
     def read_result(self, step: str, epoch: int | None = None) -> pa.Table:
         """What an aggregate step has computed for every key, at the last or at any retained epoch."""
@@ -270,9 +315,19 @@ class Run:
         }
         if step not in known:
             raise CheckpointError.no_such_state(f"aggregate step '{step}'", ", ".join(known) or "none")
-        return complete_result(self._ledger.store, self._manifest(epoch), step, known[step].function)
+        return complete_result(self._ledger.store, self.manifest(epoch), step, known[step].function)
 
-    def _manifest(self, epoch: int | None) -> Manifest:
+    @property
+    def store(self) -> Store:
+        """Where the checkpoint is."""
+        return self._ledger.store
+
+    def retained_epochs(self) -> list[int]:
+        """The epochs whose state can be read."""
+        return self._ledger.epochs()
+
+    def manifest(self, epoch: int | None = None) -> Manifest:
+        """What belongs to the last epoch, or to any that is retained."""
         if epoch is None:
             return self._runner.last
         retained = self._ledger.epochs()

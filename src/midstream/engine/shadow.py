@@ -214,6 +214,10 @@ class Shadow:
     _discard: Callable[[], None]
 
     @property
+    def name(self) -> str:
+        return self._run.name
+
+    @property
     def epochs(self) -> int:
         """How many epochs it has run so far."""
         return len(self._run._new_ms)

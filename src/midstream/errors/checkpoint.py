@@ -108,3 +108,15 @@ class CheckpointError(MidstreamError):
     @classmethod
     def no_such_state(cls, what: str, known: object) -> CheckpointError:
         return cls("NO_SUCH_STATE", f"There is no {what} in this checkpoint.", hint=f"there is: {known}.")
+
+    @classmethod
+    def bad_filter(cls, column: str, given: str, kind: str) -> CheckpointError:
+        return cls(
+            "BAD_FILTER",
+            f"'{given}' is no value of column '{column}', which is of type {kind}.",
+            hint="write it as that type, or null for rows without a value.",
+        )
+
+    @classmethod
+    def bad_where(cls, given: str) -> CheckpointError:
+        return cls("BAD_FILTER", f"The filter '{given}' names no value.", hint="write column=value.")

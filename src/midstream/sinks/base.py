@@ -7,7 +7,7 @@ succeeds, also by a restarted driver, always with the same staged files. So `fin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -57,6 +57,7 @@ class SinkContext:
     last_epoch: int | None = None
 
 
+@runtime_checkable
 class Sink(Protocol):
     """Where results go. Only `stage_options` and the staging store travel to tasks; the rest runs on the driver."""
 
