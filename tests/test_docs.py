@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pyspark.sql import SparkSession
 
@@ -105,6 +106,21 @@ def test_the_page_on_changing_a_pipeline_runs(spark: SparkSession, tmp_path: Pat
     assert any("2 → 4 partitions" in line for line in told)
     report = names["report"]
     assert report.outputs["out"].only_old > 0, report
+
+
+def test_the_page_on_control_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MIDSTREAM_HOME", str(tmp_path / "home"))
+    flow, serving = examples("docs/control.md", tmp_path)
+    told: list[str] = []
+    names: dict[str, Any] = {"print": told.append}
+    exec(flow, names)
+    exec(serving.replace("port=8642", "port=0"), names)
+    try:
+        (address,) = told
+        assert httpx.get(address.partition("#")[0]).status_code == 200
+    finally:
+        names["run"].stop()
+        names["server"].stop()
 
 
 def test_the_page_on_event_time_runs(spark: SparkSession, tmp_path: Path) -> None:

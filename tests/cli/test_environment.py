@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import typer
 from typer.main import get_command
 
 from midstream.cli import app
+from midstream.cli.changefile import read_changes
 from midstream.cli.exits import MEANINGS
 from midstream.cli.program import PREFIX
 from midstream.cli.reference import reference
@@ -88,6 +90,14 @@ def test_the_command_line_goes_before_variables(
 
 def test_the_reference_is_that_of_the_program() -> None:
     assert PAGE.read_text() == reference(), "run `make docs-cli`"
+
+
+def test_the_file_of_changes_in_the_reference_is_a_good_one(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "changes.yaml").write_text(example)
+    (tmp_path / "fixes.py").write_text("def clean(df): ...")
+
+    assert len(read_changes(tmp_path / "changes.yaml")["changes"]) == 4
 
 
 def test_the_reference_does_not_depend_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

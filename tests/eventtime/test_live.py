@@ -81,6 +81,29 @@ def test_sessions_with_other_partitions(spark: SparkSession, tmp_path: Path, inb
     assert given(sink) == flat([oracle.epoch(rows) for rows in stage.epochs])
 
 
+def test_sessions_that_sum_something_else(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
+    """What is kept of open sessions is not taken for what another aggregate wants."""
+    events_in, sink = inbox(SCHEMA), ms.sinks.memory()
+    keyed = events(events_in, "5 seconds").key_by("k").window(ms.session("3 seconds"))
+    flow = keyed.aggregate("sessions", parallelism=2, n=F.count("*"), total=F.sum("v")).sink("out", sink)
+    stage = Stage(spark, flow, events_in, tmp_path / "chk")
+    stage.epoch()
+    first = stage.run.last_epoch + 1
+    hundreds = {"n": F.count("*"), "total": F.sum(F.expr("v * 100"))}
+    stage.change(ms.Replace("sessions", aggregate=hundreds), allow_state_loss=True)
+    stage.epoch()
+    stage.run.stop()
+    oracle = Sessions(3, delay=5)
+    expected = [oracle.epoch(rows) for rows in stage.epochs]
+    counted = {(key, start): n for epoch in expected for (key, start), (n, _) in epoch.items()}
+    given_since = [row for epoch, table in sink.epochs.items() if epoch >= first for row in table.to_pylist()]
+    assert given_since
+    for row in given_since:
+        assert row["n"] == counted[row["k"], int((row["window_start"] - START).total_seconds())]
+        assert (row["total"] or 0) % 100 == 0, row
+    assert any((row["total"] or 0) < 100 * row["n"] for row in given_since), "a session was open at the change"
+
+
 def test_windows_that_are_put_in_and_taken_out(spark: SparkSession, tmp_path: Path, inbox: Inboxes) -> None:
     """A step that is put in begins with the rows of its first epoch."""
     events_in, sink, more = inbox(SCHEMA), ms.sinks.memory(), ms.sinks.memory()

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.main import get_command
 
+from midstream.cli.changes import KINDS, known_words
 from midstream.cli.exits import MEANINGS
 from midstream.cli.program import PREFIX, app
 
@@ -25,6 +26,32 @@ which runs are found (default: `~/.midstream`).
 """
 
 
+FILES = """\
+## Files of changes
+
+`midstream apply orders changes.yaml` makes several changes at one boundary, all of them or none; `plan` and `shadow` take
+such a file, too. An entry begins with a change and what it is about; the words that may follow are in the table. Code is
+looked for beside the file.
+
+```yaml
+changes:
+  - replace: clean
+    with: fixes.py:clean
+    guard: {errors: "amount < 0", epochs: 20}
+  - insert: eu
+    after: clean
+    sql: SELECT * FROM input WHERE country = 'DE'
+  - rescale: totals
+    to: 8
+  - tune: {rows_per_epoch: 200000}
+allow_state_loss: false
+```
+
+| change | words |
+| --- | --- |
+"""
+
+
 def reference() -> str:
     """The whole page."""
     root: Any = get_command(app)
@@ -32,12 +59,21 @@ def reference() -> str:
     parts = [HEAD, "## Exit codes\n", _exits(), "## Commands\n", _overview(root, context)]
     for name in root.list_commands(context):
         parts += _sections(root.get_command(context, name), name, context, root)
+    parts.append(_files())
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _exits() -> str:
     rows = [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
     return "\n".join(["| code | meaning |", "| --- | --- |", *rows]) + "\n"
+
+
+def _files() -> str:
+    rows = []
+    for kind in KINDS:
+        words = [word for word in known_words(kind) if word not in ("step", "code", "executor")]
+        rows.append(f"| `{kind}` | {', '.join(f'`{word}`' for word in words)} |")
+    return FILES + "\n".join(rows) + "\n"
 
 
 def _overview(root: Any, context: Any) -> str:
