@@ -23,6 +23,7 @@ from tests.cli.conftest import Command, Done
 
 APP = """\
 import midstream as ms
+from pyspark.sql import functions as F
 
 
 def numbers(spark):
@@ -30,7 +31,7 @@ def numbers(spark):
 
 
 clean = ms.source("numbers", numbers).sql("clean", "SELECT value % 10 AS key, 1 AS v FROM input")
-totals = clean.key_by("key").aggregate("totals", n="count(*)", total="sum(v)", parallelism=2)
+totals = clean.key_by("key").aggregate("totals", n=F.count("*"), total=F.sum("v"), parallelism=2)
 flow = totals.sink("out", ms.sinks.noop())
 """
 FIXES = """\

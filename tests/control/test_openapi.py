@@ -12,7 +12,6 @@ from midstream.control.app import create_app
 from midstream.control.security import Tokens
 from midstream.control.server import ControlServer
 
-
 DOCUMENT = create_app({}, Tokens()).openapi()
 # Events have no end, and stopping the pipeline would end this test; both have tests of their own.
 OPERATIONS = [

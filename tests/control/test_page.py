@@ -344,6 +344,8 @@ def test_a_lost_connection_is_told_and_found_again(page: Page, orders: Orders, s
     expect(at(page, "node-clean")).to_be_visible()
     first.stop()
     expect(at(page, "banner")).to_contain_text("connection is lost")
+    page.mouse.wheel(0, 1000)
+    expect(at(page, "banner")).to_be_in_viewport()
     second = ControlServer(orders.run, "again", again)
     expect(at(page, "banner")).to_be_hidden()
     second.stop()

@@ -29,9 +29,9 @@ which runs are found (default: `~/.midstream`).
 FILES = """\
 ## Files of changes
 
-`midstream apply orders changes.yaml` makes several changes at one boundary, all of them or none; `plan` and `shadow` take
-such a file, too. An entry begins with a change and what it is about; the words that may follow are in the table. Code is
-looked for beside the file.
+`midstream apply orders changes.yaml` makes several changes at one boundary, all of them or none; `plan` and `shadow`
+take such a file, too. An entry begins with a change and what it is about; the words that may follow are in the table.
+Code is looked for beside the file.
 
 ```yaml
 changes:

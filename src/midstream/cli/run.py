@@ -13,6 +13,7 @@ import typer
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from midstream.cli.options import pairs
 from midstream.control.runfiles import check_name
 from midstream.control.security import Tls, Tokens, read_token
 from midstream.control.server import DEFAULT_HOST, ControlServer, ServeOptions
@@ -65,7 +66,7 @@ def run(
     Example: midstream run orders.py:flow --checkpoint /data/orders --port 8642
     """
     console = Console(stderr=True)
-    pipeline = load_pipeline(app)
+    check_app(app)
     chosen = check_name(name or app.rpartition(":")[2])
     options = ServeOptions(
         host,
@@ -85,7 +86,8 @@ def run(
     spark = _session(chosen, master, pairs(conf, "--conf"))
     with asked_to_end() as asked:
         try:
-            started = pipeline.start(
+            # Columns such as F.sum("x") can be made only where there is a session.
+            started = load_pipeline(app).start(
                 spark,
                 checkpoint,
                 trigger=trigger or None,
@@ -147,25 +149,20 @@ def _tls(certificate: Path | None, key: Path | None) -> Tls | None:
     return Tls(certificate, key) if certificate is not None and key is not None else None
 
 
-def pairs(given: list[str], option: str) -> dict[str, str]:
-    """`k=v` texts as a mapping."""
-    found = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise typer.BadParameter(f"'{text}' is not of the form key=value", param_hint=option)
-        found[key] = value
-    return found
-
-
-def load_pipeline(app: str) -> Pipeline:
-    """The pipeline a `file.py:name` means."""
+def check_app(app: str) -> tuple[Path, str]:
+    """The file and the name in it that a `file.py:name` means."""
     path, colon, name = app.rpartition(":")
     file = Path(path)
     if not colon or not name or file.suffix != ".py":
         raise MidstreamError("BAD_APP", f"'{app}' names no pipeline.", hint="write file.py:name.")
     if not file.is_file():
         raise MidstreamError("NO_SUCH_FILE", f"There is no file {file}.", hint="give the path of a Python file.")
+    return file, name
+
+
+def load_pipeline(app: str) -> Pipeline:
+    """The pipeline it is. The file is run for that."""
+    file, name = check_app(app)
     module = _module(file.resolve())
     if not hasattr(module, name):
         known = [n for n, value in vars(module).items() if isinstance(value, Pipeline)]

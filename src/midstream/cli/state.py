@@ -197,7 +197,7 @@ class _Checkpoint:
 
     def rows(self, step: str, looking: Looking) -> Answer:
         # Only here: it is part of the server, which other commands need not load.
-        from midstream.control.watching import plain
+        from midstream.control.plain import plain
 
         manifest = manifest_at(self.store, looking.epoch)
         page = browse(self.store, manifest, step, looking.table, looking.filters, looking.rows, looking.offset)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Iterator
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import StreamingResponse
@@ -16,6 +14,7 @@ from midstream.control import models, views
 from midstream.control.access import Access, Here, reader
 from midstream.control.hub import encode
 from midstream.control.models import StepId
+from midstream.control.plain import plain
 from midstream.control.problems import RESPONSES
 from midstream.errors import ChangeError, CheckpointError
 from midstream.state.browse import browse, export, table_of
@@ -170,27 +169,6 @@ def filters(where: list[str]) -> dict[str, str]:
             raise CheckpointError.bad_where(text)
         found[column] = value
     return found
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: what it has no word for, as text."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) < 2**53 else str(value)
-    if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else str(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, Decimal | timedelta):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {str(name): plain(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    return str(value)
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

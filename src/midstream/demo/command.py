@@ -126,7 +126,11 @@ class Stage:
                 self._display.take(self._run.epochs())
                 if self._console.is_terminal:
                     live.update(self._display.render())
-                elif self._run.last_epoch > shown and self._display.epochs and time.monotonic() - printed >= PLAIN_SECONDS:
+                elif (
+                    self._run.last_epoch > shown
+                    and self._display.epochs
+                    and time.monotonic() - printed >= PLAIN_SECONDS
+                ):
                     printed, shown = time.monotonic(), self._run.last_epoch
                     self._console.print(self._display.line(), highlight=False, soft_wrap=True)
         finally:

@@ -9,12 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from midstream.bench.show import size
+from midstream.cli.figures import spark_line
 from midstream.demo.story import Told
 from midstream.demo.verify import Comparison, Stretch
 from midstream.engine.epochs import EpochReport
 from midstream.quantiles import percentile
-
-SPARK_LINE = "▁▂▃▄▅▆▇█"
 
 
 class Display:
@@ -102,12 +101,3 @@ def compared(comparisons: Sequence[Comparison]) -> Table:
         verdict = "[green]yes[/green]" if comparison.right else "[red]NO[/red]"
         table.add_row(comparison.what, f"{comparison.rows:,}", verdict)
     return table
-
-
-def spark_line(values: Sequence[float]) -> str:
-    """
-    >>> spark_line([0, 50, 100])
-    '▁▄█'
-    """
-    top = max(values, default=0) or 1
-    return "".join(SPARK_LINE[int(value / top * (len(SPARK_LINE) - 1))] for value in values)

@@ -21,11 +21,13 @@ export class Header {
   #status;
   #name;
   #values;
+  #facts;
 
   constructor({ status, name, facts }, store) {
     this.#store = store;
     this.#status = status;
     this.#name = name;
+    this.#facts = facts;
     this.#values = FACTS.map(([id, label, tell]) => {
       const value = el("dd", { test: `fact-${id}` });
       facts.append(el("div", {}, el("dt", {}, label), value));
@@ -47,6 +49,7 @@ export class Header {
   }
 
   #render() {
+    this.#facts.hidden = !this.#store.pipeline;
     const now = overall(this.#store);
     for (const [value, tell] of this.#values) {
       const text = tell(now, this.#store);
