@@ -10,7 +10,7 @@ import midstream as ms
 from midstream.changes.change import Change, ChangeSet, Insert, Remove, Replace, Rescale, Tune
 from midstream.changes.edit import changed
 from midstream.errors import MidstreamError
-from midstream.graph.steps import AggregateStep, KeyedStep, StatefulStep, Step
+from midstream.graph.steps import AggregateStep, KeyedStep, SqlStep, StatefulStep, Step
 from midstream.state.hashspace import HASH_MIN, even_ranges
 
 
@@ -201,3 +201,27 @@ def test_changes_that_make_no_sense(flow: ms.Pipeline, change: Change, expected:
 def test_a_change_set_needs_a_change() -> None:
     with pytest.raises(MidstreamError, match="EMPTY_CHANGE_SET"):
         ChangeSet([])
+
+
+def test_sql_over_several_steps_is_replaced_by_sql() -> None:
+    left, right = ms.source("left", load), ms.source("right", load)
+    joined = left.sql("joined", "SELECT * FROM input JOIN names USING (k)", names=right)
+    before = joined.sink("out", ms.sinks.noop())
+
+    after = step(changed(before, Replace("joined", sql="SELECT k FROM input LEFT JOIN names USING (k)")), "joined")
+
+    assert [i.id for i in after.inputs] == ["left", "right"]
+    assert isinstance(after, SqlStep)
+    assert after.views == ("input", "names")
+
+
+def test_sql_that_reads_another_step_is_put_in(flow: ms.Pipeline) -> None:
+    insert = Insert(
+        "more", sql="SELECT * FROM input JOIN totals USING (k)", after="clean", branch=True, reads=["totals"]
+    )
+
+    after = step(changed(flow, ChangeSet([insert, Insert("log2", sink=ms.sinks.noop(), after="more")])), "more")
+
+    assert [i.id for i in after.inputs] == ["clean", "totals"]
+    assert isinstance(after, SqlStep)
+    assert after.views == ("input", "totals")

@@ -80,7 +80,7 @@ def _replace(draft: Draft, change: Replace) -> None:
     if isinstance(old, UnionStep):
         raise ChangeError.wrong_kind(str(change), old.id, old.kind, "a source, transform, keyed step or sink")
     inputs = draft.inputs[old.id]
-    if change.build is not None and inputs:
+    if inputs and (change.build is not None or (change.sql is not None and change.reads)):
         inputs = [inputs[0], *(change.reads or inputs[1:])]
         for id_ in inputs:
             draft.step(id_, str(change))
@@ -97,6 +97,8 @@ def _replace(draft: Draft, change: Replace) -> None:
         new = replace(new, timer=old.timer)
     if isinstance(new, SourceStep) and isinstance(old, SourceStep):
         new = replace(new, watermark=old.watermark)
+    if isinstance(new, SqlStep) and isinstance(old, SqlStep) and not change.reads:
+        new = replace(new, others=old.others)
     draft.put(new, inputs)
 
 
@@ -228,7 +230,8 @@ def _make(id: str, body: Body) -> Step:
             assert body.sink is not None
             return _NOWHERE.sink(id, body.sink).sinks[0]
         case ["sql"] if keys is None:
-            return SqlStep(id, _NOWHERE.step, str(body.sql))
+            # Further steps it reads are views of the names they have.
+            return SqlStep(id, _NOWHERE.step, str(body.sql), tuple((name, _NOWHERE.step) for name in body.reads))
         case ["aggregate"] if keys is not None:
             aggregates: dict[str, Any] = dict(body.aggregate or {})
             keyed = _NOWHERE.key_by(*keys)

@@ -84,7 +84,8 @@ class Gate:
                 out = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     out.setdefault(name, value)
-                out.setdefault("Cache-Control", "no-store")
+                # What the page is made of may be kept, and is asked for whether it still is the same.
+                out.setdefault("Cache-Control", "no-cache" if scope["path"].startswith("/static/") else "no-store")
             await send(message)
 
         refusal = self._refusal(scope, headers)

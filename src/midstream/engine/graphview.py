@@ -94,4 +94,10 @@ def _text_of(step: Step) -> str | None:
 def _expressions(step: Step) -> dict[str, str] | None:
     if not isinstance(step, AggregateStep):
         return None
-    return {name: str(expression) for name, expression in step.aggregates.items()}
+    return {name: _sql(expression) for name, expression in step.aggregates.items()}
+
+
+def _sql(expression: object) -> str:
+    """What a column says of itself, without the frame around it."""
+    text = str(expression)
+    return text[len("Column<'") : -len("'>")] if text.startswith("Column<'") else text

@@ -49,6 +49,7 @@ from midstream.engine.guards import broken_promise, watched
 from midstream.engine.history import HistoryEntry
 from midstream.engine.internals import HandOverError, QueryStoppedError
 from midstream.engine.limits import EpochLimit
+from midstream.engine.listeners import Listeners
 from midstream.engine.placer import Placer
 from midstream.engine.plans import add_plan, log_shape, record_plan
 from midstream.engine.pulse import Pulse
@@ -114,8 +115,7 @@ class Modifier:
         self._limit = EpochLimit(spark.sparkContext)
         self.stopping: Callable[[], bool] = lambda: False
         self.hand_over: Callable[[], None] = lambda: None
-        self.recorded: Callable[[HistoryEntry], None] = lambda entry: None
-        """Told of every transition once it is written down."""
+        self.listeners = Listeners()
         self.shadowed: Callable[[], ShadowRun | None] = lambda: None
         self.running: Feed | None = None
         """What Spark's query reads. It changes hands between two epochs."""
@@ -376,7 +376,7 @@ class Modifier:
             instruction = self._owed[0]
             if isinstance(instruction, Record):
                 self.log.append(instruction)
-                self._announce(instruction)
+                self.listeners.tell(instruction, self._machine.modifications, self.log)
             self._owed.popleft()
             match instruction:
                 case Validate() | Prepare():
@@ -386,14 +386,6 @@ class Modifier:
                 case Record() | RunEpoch() | GiveUp():
                     pass
         self._changed.notify_all()
-
-    def _announce(self, record: Record) -> None:
-        known = self._machine.modifications.get(record.id)
-        if known is not None:
-            try:
-                self.recorded(self.log.entry(replace(known, phase=record.phase)))
-            except Exception:
-                _logger.warning("a listener to changes failed", exc_info=True)
 
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:

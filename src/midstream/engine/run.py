@@ -285,13 +285,7 @@ class Run:
 
     def on_change(self, callback: Callable[[HistoryEntry], None]) -> None:
         """Have a function called at every phase of every change, once it is written down. Keep it short."""
-        before = self._modifier.recorded
-
-        def both(entry: HistoryEntry) -> None:
-            before(entry)
-            callback(entry)
-
-        self._modifier.recorded = both
+        self._modifier.listeners.callbacks.append(callback)
 
     def _outcome_of(self, submitted: Modification, timeout: float | None) -> Modification:
         ended = self._modifier.wait(submitted.id, timeout, lambda: not self._ended)
