@@ -139,20 +139,56 @@ def _count(
     return [{**dict(zip(names, key, strict=True)), "n": n}], {"n": n}
 
 
-@pytest.fixture(scope="module")
-def counted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Counted:
+SHORT = {
+    case: CASES[case]
+    for case in (
+        "boolean",
+        "bigint",
+        "string",
+        "binary",
+        "timestamp",
+        "time",
+        "decimal(38,18)",
+        "double",
+        "struct<a: int, b: string>",
+        "array<double>",
+        "timestamp and struct<a: int, b: string> and boolean",
+        f"named {NAMES[3]!a}",
+    )
+}
+"""One of each kind; the long suite has all."""
+
+
+def count(spark: SparkSession, directory: Path, cases: dict[str, Keys]) -> Counted:
     before = spark.conf.get("spark.sql.timeType.enabled")
     spark.conf.set("spark.sql.timeType.enabled", "true")
     try:
-        return Counted(spark, tmp_path_factory.mktemp("keys"), CASES)
+        return Counted(spark, directory, cases)
     finally:
         spark.conf.set("spark.sql.timeType.enabled", before)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.fixture(scope="module")
+def counted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Counted:
+    return count(spark, tmp_path_factory.mktemp("keys"), SHORT)
+
+
+@pytest.fixture(scope="module")
+def all_counted(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Counted:
+    return count(spark, tmp_path_factory.mktemp("all-keys"), CASES)
+
+
+@pytest.mark.parametrize("case", SHORT)
 def test_keys(counted: Counted, set_conf: Callable[[str, str], None], case: str) -> None:
     set_conf("spark.sql.timeType.enabled", "true")
     counted.check(case)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
+def test_all_keys(all_counted: Counted, set_conf: Callable[[str, str], None], case: str) -> None:
+    set_conf("spark.sql.timeType.enabled", "true")
+    all_counted.check(case)
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin"])

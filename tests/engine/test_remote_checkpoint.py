@@ -99,6 +99,7 @@ def test_source_logs_survive_their_own_merging(
     assert len(copies) < total
 
 
+@pytest.mark.long
 def test_another_machine_goes_on(
     spark: SparkSession, s3_server: S3Server, checkpoint: str, tmp_path: Path, inbox: Callable[..., Inbox]
 ) -> None:

@@ -82,6 +82,7 @@ def test_windows(spark: SparkSession, tmp_path: Path, inbox: Inboxes, how: str) 
     assert run.epochs()[-1].steps["joined"].state_rows == len(oracle.left) + len(oracle.right)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", SOME)
 def test_intervals(spark: SparkSession, tmp_path: Path, inbox: Inboxes, how: str) -> None:
     epochs, oracle = random_epochs(10 + HOWS.index(how)), IntervalJoins(5, 12, how, delay=4)

@@ -29,7 +29,7 @@ def one_sequence(play: Play, spark: SparkSession, root: Path, seed: int) -> list
         run.stop()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 def test_random_changes(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     one_sequence(sequences, spark, tmp_path, seed)
 

@@ -62,6 +62,7 @@ def trouble(name: str, directory: Path, master: str, settings: dict[str, str]) -
         assert {row["n"] for row in rows} == {(epoch + 1) * 10}
 
 
+@pytest.mark.long
 def test_attempts_that_fail_are_made_again(tmp_path: Path) -> None:
     """Every partition of every epoch fails at its first attempt, after it has read its state."""
     trouble("failing_once", tmp_path, "local[2,4]", {})

@@ -62,6 +62,7 @@ def failure_of(run: Run, timeout: float = 400) -> MidstreamError:
     return raised.value
 
 
+@pytest.mark.long
 def test_a_driver_takes_over_and_is_taken_over(shop: Shop, spark: SparkSession) -> None:
     """Both orders, in two processes: this one runs, then the other, then this one again, while input keeps coming."""
     shop.add_epochs(1)
@@ -168,7 +169,7 @@ def test_a_successor_commits_the_same_epoch_first(
     shop.check()
 
 
-@pytest.mark.parametrize("kind", [DirectoryStore, S3Store])
+@pytest.mark.parametrize("kind", [DirectoryStore, pytest.param(S3Store, marks=pytest.mark.long)])
 def test_a_predecessor_commits_the_same_epoch_first(
     kind: type[Store], request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,8 +27,8 @@ from midstream.errors import MidstreamError
 from midstream.signals import asked_to_end
 
 TRIGGER = {"processingTime": "500 milliseconds"}
-WARM_UP_EPOCHS = 10
-BETWEEN_EPOCHS = 5
+WARM_UP_EPOCHS = 8
+BETWEEN_EPOCHS = 4
 """Epochs a change is left alone for before the next."""
 PLAIN_SECONDS = 2.0
 """Between two lines where there is no terminal for the live display."""

@@ -40,7 +40,9 @@ class PreAggregation:
     def __post_init__(self) -> None:
         for id_, keyed in self.compiled.keyed.items():
             if keyed.aggregates is not None:
-                self.grouped[id_] = False
+                # In the first epoch nothing is known. Aggregating in vain costs it a third more; not aggregating what
+                # could be costs it several times as much.
+                self.grouped[id_] = keyed.aggregates.supports_grouped
 
     def observe(self, reports: Mapping[str, list[TaskReport]]) -> None:
         for id_, keyed in self.compiled.keyed.items():
