@@ -15,8 +15,9 @@ from midstream.cli import show
 from midstream.cli.client import LONG, Remote, read
 from midstream.cli.failures import CommandError
 from midstream.cli.options import Connection, pairs
-from midstream.control.models import StateRows, StateTable, StateTables
-from midstream.state.browse import browse, export, manifest_at, table_of
+from midstream.control.models import StateRows, StateTables
+from midstream.control.statepages import rows_of, tables_of
+from midstream.state.browse import export, manifest_at, table_of
 from midstream.state.ledger import committed_epochs
 from midstream.state.store import Store, open_store
 
@@ -179,40 +180,12 @@ class _Checkpoint:
     store: Store
 
     def tables(self) -> Answer:
-        manifest = manifest_at(self.store)
-        retained = committed_epochs(self.store)
-        tables = [
-            StateTable(
-                step=step,
-                table=name,
-                keys=table.spec.keys.names,
-                columns=table.spec.schema.names,
-                rows=table.rows,
-                bytes=table.bytes,
-            )
-            for step, held in manifest.steps.items()
-            for name, table in held.tables.items()
-        ]
-        return _given(StateTables(epochs=[retained[0], retained[-1]], tables=tables))
+        return _given(tables_of(manifest_at(self.store), committed_epochs(self.store)))
 
     def rows(self, step: str, looking: Looking) -> Answer:
-        # Only here: it is part of the server, which other commands need not load.
-        from midstream.control.plain import plain
-
         manifest = manifest_at(self.store, looking.epoch)
-        page = browse(self.store, manifest, step, looking.table, looking.filters, looking.rows, looking.offset)
-        found = StateRows(
-            step=step,
-            table=page.table,
-            epoch=manifest.epoch,
-            columns=list(page.columns),
-            keys=list(page.keys),
-            rows=[[plain(value) for value in row.values()] for row in page.rows.to_pylist()],
-            matched=page.matched,
-            offset=looking.offset,
-            complete=looking.offset + len(page.rows) >= page.matched,
-        )
-        return _given(found)
+        table, where = looking.table, looking.filters
+        return _given(rows_of(self.store, manifest, step, table, where, looking.rows, looking.offset))
 
     def export(self, step: str, looking: Looking, target: Path, progress: Progress) -> None:
         manifest = manifest_at(self.store, looking.epoch)

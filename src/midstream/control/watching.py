@@ -14,10 +14,10 @@ from midstream.control import models, views
 from midstream.control.access import Access, Here, reader
 from midstream.control.hub import encode
 from midstream.control.models import StepId
-from midstream.control.plain import plain
 from midstream.control.problems import RESPONSES
+from midstream.control.statepages import rows_of, tables_of
 from midstream.errors import ChangeError, CheckpointError
-from midstream.state.browse import browse, export, table_of
+from midstream.state.browse import export, table_of
 
 Number = Annotated[int, Path(ge=1, le=2**53)]
 EpochNumber = Annotated[int | None, Query(ge=0, le=2**53, description="Any that is retained; the last unless given.")]
@@ -82,20 +82,7 @@ def shadow(served: Here, shadow: Annotated[str, Path(max_length=64)]) -> models.
 
 @router.get("/state", summary="The tables of state there are")
 def tables(served: Here) -> models.StateTables:
-    retained, manifest = served.run.retained_epochs(), served.run.manifest()
-    found = [
-        models.StateTable(
-            step=id_,
-            table=name,
-            keys=table.spec.keys.names,
-            columns=table.spec.schema.names,
-            rows=table.rows,
-            bytes=table.bytes,
-        )
-        for id_, state in manifest.steps.items()
-        for name, table in state.tables.items()
-    ]
-    return models.StateTables(epochs=[retained[0], retained[-1]] if retained else [], tables=found)
+    return tables_of(served.run.manifest(), served.run.retained_epochs())
 
 
 @router.get("/state/{step}", summary="Rows of a table of state at any retained epoch")
@@ -109,18 +96,7 @@ def rows(
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
 ) -> models.StateRows:
     manifest = served.run.manifest(epoch)
-    page = browse(served.run.store, manifest, step, table, filters(where), limit, offset)
-    return models.StateRows(
-        step=step,
-        table=page.table,
-        epoch=manifest.epoch,
-        columns=list(page.columns),
-        keys=list(page.keys),
-        rows=[[plain(value) for value in row.values()] for row in page.rows.to_pylist()],
-        matched=page.matched,
-        offset=offset,
-        complete=offset + len(page.rows) >= page.matched,
-    )
+    return rows_of(served.run.store, manifest, step, table, filters(where), limit, offset)
 
 
 @router.get(
