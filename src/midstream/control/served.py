@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from midstream.changes.change import Change
 from midstream.control import models, views
+from midstream.control.harmless import harmless
 from midstream.control.hub import Hub
 from midstream.control.models import ChangeRequest, Code
 from midstream.control.security import Role
@@ -47,7 +48,7 @@ class Served:
         self._lock = threading.Lock()
         self._shown_plan = -1
         self.totals = Totals()
-        run.on_epoch(self._on_epoch)
+        run.on_epoch(harmless(self._on_epoch))
         run.on_change(self._on_change)
 
     # What is told to those who watch. Called by the stream, so only noted there; the server's thread makes the rest.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from midstream.control.harmless import harmless
 from midstream.coordinator.modification import UNDER_WAY
 from midstream.engine.epochs import EpochReport
 from midstream.engine.history import HistoryEntry
@@ -70,7 +71,7 @@ def trace(pipeline: str, run: Run) -> None:
 
     for report in run.epochs()[:1]:
         recovery(report)
-    run.on_epoch(epoch)
+    run.on_epoch(harmless(epoch))
     run.on_change(change)
 
 
