@@ -32,7 +32,9 @@ def priced(rate: int) -> str:
 
 VALID = f"SELECT * FROM input WHERE euros >= {LEAST}"
 WHALES = f"SELECT bid, auction, euros FROM input WHERE euros > {LARGE}"
-BROKEN = "SELECT bid, auction, bidder, euros / 0 AS euros FROM input WHERE raise_error('no rate for this currency') = 1"
+BROKEN = """SELECT bid, auction, bidder,
+    if(dollars >= 0, CAST(raise_error('no rate for this currency') AS BIGINT), 0L) AS euros
+    FROM input"""
 
 
 def pipeline(rows_per_epoch: int, directory: Path) -> ms.Pipeline:
