@@ -25,7 +25,7 @@ OPERATIONS = [
 def test_nothing_makes_the_server_fail(operation: Any, server: ControlServer) -> None:
     headers = {"Authorization": f"Bearer {server.tokens.operator}"}
 
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=12, suppress_health_check=list(HealthCheck), database=None)
     @given(operation.as_strategy())
     def fuzz(case: schemathesis.Case) -> None:
         if "name" in case.path_parameters and len(str(case.path_parameters["name"])) % 2:

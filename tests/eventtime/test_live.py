@@ -59,6 +59,7 @@ def test_other_partitions_and_another_undone(spark: SparkSession, tmp_path: Path
         stage.change(change)
         stage.epoch()
     submitted = stage.run.undo(wait=False)
+    stage.settle(submitted.id)
     stage.epoch()
     stage.epoch()
     assert stage.run.modification(submitted.id).phase is Phase.APPLIED
