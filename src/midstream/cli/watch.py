@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext, suppress
 from typing import Annotated
 
 import typer
@@ -34,7 +33,7 @@ def watch(
     live = console.is_terminal and not connection.as_json
     with (
         connection.open(name) as remote,
-        _until_ctrl_c(),
+        suppress(KeyboardInterrupt),
         Live(view, console=console, refresh_per_second=4) if live else nullcontext(),
     ):
         if live:
@@ -60,11 +59,3 @@ def _look_back(remote: Remote, view: View) -> None:
     view.graph = read(Graph, remote.get("graph"))
     for epoch in read(list[Epoch], remote.get("epochs", last=KEPT)):
         view.add(epoch)
-
-
-@contextmanager
-def _until_ctrl_c() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        return

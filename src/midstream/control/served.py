@@ -34,12 +34,10 @@ _logger = logging.getLogger(__name__)
 class Served:
     """What the routes ask. Methods may take as long as the engine does: they are not for the server's own thread."""
 
-    def __init__(
-        self, name: str, run: Run, uploads: Uploads, versions: tuple[str, str], hub: Hub | None = None
-    ) -> None:
+    def __init__(self, name: str, run: Run, uploads: Uploads, versions: tuple[str, str]) -> None:
         self.name = name
         self.run = run
-        self.hub = hub or Hub()
+        self.hub = Hub()
         self.started_at = run.started_at
         self.page: str | None = None
         self._uploads = uploads

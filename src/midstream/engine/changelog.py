@@ -98,10 +98,12 @@ class ChangeLog:
         found: list[SourceText] = self._read(id, lambda body: [SourceText(**source) for source in body["sources"]])
         return found
 
-    def handed_in(self, client_id: str) -> int | None:
-        """The number of the change a client has handed in under an id of its own, if it has."""
+    def handed_in(self, origin: Origin) -> int | None:
+        """The number of the change a client has handed in under the same id of its own, if it has."""
+        if origin.client_id is None:
+            return None
         for number in sorted(numbered(self._store, CHANGES), reverse=True):
-            if self.submission(number).origin.client_id == client_id:
+            if self.submission(number).origin.client_id == origin.client_id:
                 return number
         return None
 

@@ -245,9 +245,8 @@ class Modifier:
         """Hand a change in; it is dealt with beside the stream."""
         if submission.change is not None:
             submission = replace(submission, change=self._complete(submission.change))
-        client_id = submission.origin.client_id
         with self._lock:
-            if client_id is not None and (known := self.log.handed_in(client_id)) is not None:
+            if (known := self.log.handed_in(submission.origin)) is not None:
                 return self.modification(known)
             id_ = self.log.submit(submission)
             self._tell(Submitted(id_, submission.undoes, reason))
@@ -255,7 +254,7 @@ class Modifier:
 
     def undo(self, id_: int | None, allow_state_loss: bool, origin: Origin = NOBODY) -> Modification:
         with self._lock:
-            if origin.client_id is not None and (known := self.log.handed_in(origin.client_id)) is not None:
+            if (known := self.log.handed_in(origin)) is not None:
                 return self.modification(known)
             if id_ is None and not self._machine.live:
                 raise ChangeError.nothing_to_undo()
