@@ -151,3 +151,11 @@ def test_balance_compares_instances_before_and_after(tmp_path: Path) -> None:
         "slowest vs median instance, even ranges",
         "slowest vs median instance, rebalanced",
     ]
+
+
+@pytest.mark.long
+def test_hotkey_compares_a_key_whole_and_in_parts(tmp_path: Path) -> None:
+    report = bench(tmp_path, "hotkey")
+    assert set(report["ours"]) == {"ranges by heat", "hot key in parts"}
+    assert all(figures["correct"] is True for figures in report["ours"].values())
+    assert report["ratios"]["rows/s with parts vs without"] > 0

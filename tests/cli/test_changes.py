@@ -62,6 +62,8 @@ PHRASES: list[tuple[str, dict[str, Any]]] = [
     ("rescale totals 8", {"kind": "rescale", "step": "totals", "to": 8}),
     ("rebalance totals", {"kind": "rebalance", "step": "totals"}),
     ("rebalance totals 8", {"kind": "rebalance", "step": "totals", "to": 8}),
+    ("rebalance totals --split", {"kind": "rebalance", "step": "totals", "split": True}),
+    ("rebalance totals --no-split", {"kind": "rebalance", "step": "totals", "split": False}),
     ("tune --rows-per-epoch 200000", {"kind": "tune", "rows_per_epoch": 200_000}),
     (
         "tune --trigger-seconds 0.5 --arrow-batch-rows 1000 --fetch-bytes-per-second 1e6",

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-CHANGES = ("migrate", "drain", "undrain", "rescale", "rebalance", "undo")
+CHANGES = ("migrate", "drain", "undrain", "rescale", "rebalance", "split", "undo")
 KILLS = ("kill executor", "kill driver")
 STORE_FAULTS = ("errors", "lost answers", "stalls", "slow answers")
 CUT = "cut"

@@ -91,6 +91,8 @@ class Stage:
                 return run.apply(ms.Rescale(step, chance.randint(2, 6)), wait=False).id
             case "rebalance":
                 return run.apply(ms.Rebalance(step), wait=False).id
+            case "split":
+                return run.apply(ms.Rebalance("sums", split=chance.random() < 0.7), wait=False).id
             case "undo":
                 return run.undo(wait=False, allow_state_loss=True).id
         raise ValueError(kind)

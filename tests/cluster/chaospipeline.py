@@ -29,6 +29,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 KEYS = 30_000
 """All of them come in the first epoch, so that there is state to move; later ones have some, the first of them most."""
 ROWS = 200
+HOT = 0.3
+"""Of the rows that one key has: enough to be kept in parts."""
 STEPS = ("sums", "seen", "windows")
 SECONDS, WINDOW, BUCKETS = 4, 20, 50
 """Of event time in an epoch, and in a window; and how many keys windows have."""
@@ -109,7 +111,9 @@ def rows_of(epoch: int) -> list[tuple[int, int]]:
     chance = random.Random(epoch)
     if epoch == 0:
         return [(key, chance.randrange(10**6)) for key in range(KEYS)]
-    return [(int(KEYS * chance.random() ** 3), chance.randrange(10**6)) for _ in range(ROWS)]
+    return [
+        (0 if chance.random() < HOT else int(KEYS * chance.random() ** 3), chance.randrange(10**6)) for _ in range(ROWS)
+    ]
 
 
 @dataclass

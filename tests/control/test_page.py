@@ -194,6 +194,22 @@ def test_a_step_is_rescaled(shown: Page, orders: Orders) -> None:
     expect(at(shown, "node-totals")).to_contain_text("× 2")
 
 
+def test_a_step_is_rescaled_by_load(shown: Page, orders: Orders) -> None:
+    at(shown, "node-totals").click()
+    at(shown, "action-rescale").click()
+    at(shown, "rescale-number").fill("3")
+    at(shown, "rescale-cut").select_option("parts")
+    at(shown, "plan-button").click()
+    expect(at(shown, "verdict-totals")).to_contain_text("2 → 3 partitions")
+    confirm(shown)
+    expect(at(shown, "node-totals")).to_contain_text("× 3")
+    made = orders.run.history()[-1]
+    assert "rebalance totals to 3, hot keys in parts" in str(made)
+    at(shown, f"undo-{made.modification.id}").click()
+    confirm(shown)
+    expect(at(shown, "node-totals")).to_contain_text("× 2")
+
+
 def test_a_bad_change_is_told_and_not_made(shown: Page, orders: Orders) -> None:
     before = len(orders.run.history())
     edit(shown, "SELECT nonsense AS key, 1 AS v FROM input")

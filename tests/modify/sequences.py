@@ -23,7 +23,8 @@ from midstream.engine.run import Run
 from tests.engine.harness import Inbox
 
 KEYS = 40
-ROWS = 60
+ROWS, HOT = 100, 0.5
+"""Of an epoch, and the part of them that one key has: enough to be kept in parts."""
 SPEC = tuple[Any, ...]
 
 
@@ -80,13 +81,15 @@ def inbox(root: Path) -> Inbox:
 
 def rows_of(epoch: int) -> list[tuple[str, int]]:
     chance = random.Random(epoch)
-    return [(f"k{chance.randrange(KEYS)}", chance.randrange(1000)) for _ in range(ROWS)]
+    keys = [0 if chance.random() < HOT else chance.randrange(KEYS) for _ in range(ROWS)]
+    return [(f"k{key}", chance.randrange(1000)) for key in keys]
 
 
 def random_specs(seed: int, length: int) -> list[SPEC]:
     """Changes that nearly always make sense, in an order that nearly never does."""
     chance = random.Random(seed)
     kinds = ["linear", "linear", "rescale", "rescale", "odd", "max", "raw", "undo", "undo", "evil", "bad", "tune"]
+    kinds += ["split", "split"]
     specs: list[SPEC] = []
     for number in range(length):
         kind = chance.choice(kinds)
@@ -95,7 +98,7 @@ def random_specs(seed: int, length: int) -> list[SPEC]:
                 specs.append((kind, chance.randrange(1, 5), chance.randrange(-3, 4)))
             case "rescale":
                 specs.append((kind, chance.randrange(1, 6)))
-            case "odd" | "max" | "raw":
+            case "odd" | "max" | "raw" | "split":
                 specs.append((kind, chance.random() < 0.5))
             case _:
                 specs.append((kind, number))
@@ -109,6 +112,8 @@ def change_of(spec: SPEC, root: Path) -> Any:
             return ms.Replace("clean", linear(factor, plus))
         case ("rescale", partitions):
             return ms.Rescale("sums", partitions)
+        case ("split", on):
+            return ms.Rebalance("sums", split=on)
         case ("odd", True):
             return ms.Insert("odd", sql="SELECT * FROM input WHERE v % 2 != 0", before="sums")
         case ("odd", False):

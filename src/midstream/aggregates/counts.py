@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from midstream.aggregates.arrays import Columns, Lane, conform
 from midstream.aggregates.partial import ROWS, Batch, Partial, Updated
+from midstream.aggregates.runs import Runs
 from midstream.aggregates.shipment import Shipped
 from midstream.state.tables import Positions
 
@@ -19,6 +20,7 @@ class Count(Partial):
 
     name: str
     shipped: Shipped | None = None
+    mergeable = True
 
     @property
     def state(self) -> tuple[pa.Field, ...]:
@@ -27,6 +29,9 @@ class Count(Partial):
     def update(self, batch: Batch, old: Columns) -> Updated:
         total = self._count(batch) + Lane.of(old[self.name]).filled(0)
         return Updated({self.name: Lane(total).array(pa.int64())})
+
+    def merged(self, parts: Columns, runs: Runs) -> Columns:
+        return {self.name: Lane(runs.reduce(np.add, Lane.of(parts[self.name]).filled(0))).array(pa.int64())}
 
     def _count(self, batch: Batch) -> Positions:
         if batch.grouped:

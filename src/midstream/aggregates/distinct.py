@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from midstream.aggregates.arrays import Columns, Lane, conform
 from midstream.aggregates.partial import Batch, Partial, Updated
+from midstream.aggregates.runs import Runs
 from midstream.aggregates.shipment import Shipped
 from midstream.state.hashspace import subkey_hashes
 from midstream.state.keys import group_rows
@@ -29,6 +30,8 @@ class DistinctCount(Partial):
     table: TableSpec
     values: tuple[Shipped, ...]
     hash: Shipped
+    mergeable = True
+    """As long as no value is in two parts: rows are divided by their values."""
 
     @property
     def state(self) -> tuple[pa.Field, ...]:
@@ -37,6 +40,9 @@ class DistinctCount(Partial):
     @property
     def tables(self) -> tuple[TableSpec, ...]:
         return (self.table,)
+
+    def merged(self, parts: Columns, runs: Runs) -> Columns:
+        return {self.name: Lane(runs.reduce(np.add, Lane.of(parts[self.name]).filled(0))).array(pa.int64())}
 
     def update(self, batch: Batch, old: Columns) -> Updated:
         runs, groups = batch.runs.where(batch.rows_with(*self.values)), batch.groups

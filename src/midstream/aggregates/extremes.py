@@ -23,6 +23,7 @@ class Extreme(Partial):
     type: pa.DataType
     shipped: Shipped
     greatest: bool
+    mergeable = True
 
     @property
     def state(self) -> tuple[pa.Field, ...]:
@@ -32,18 +33,33 @@ class Extreme(Partial):
         column = batch.column(self.shipped, self.type)
         before = conform(old[self.name], self.type)
         if Lane.fits(self.type):
-            return Updated({self.name: self._of_lanes(batch, Lane.of(column), Lane.of(before))})
-        runs = batch.runs.where(batch.rows_with(self.shipped))
-        new = runs.take(column, self._winners(column, runs))
-        return Updated({self.name: self._better(before, new)})
+            return Updated({self.name: self._of_lanes(batch.runs, Lane.of(column), Lane.of(before))})
+        return Updated({self.name: self._better(before, self._best(column, batch.runs))})
 
-    def _of_lanes(self, batch: Batch, column: Lane, before: Lane) -> pa.Array:
+    def merged(self, parts: Columns, runs: Runs) -> Columns:
+        column = conform(parts[self.name], self.type)
+        if Lane.fits(self.type):
+            lane = Lane.of(column)
+            return {self.name: self._best_of_lane(runs, lane).array(self.type)}
+        return {self.name: self._best(column, runs)}
+
+    def _best(self, column: pa.Array, runs: Runs) -> pa.Array:
+        """The best value of each run, null where it has none."""
+        runs = runs.where(validity(column) if column.null_count else None)
+        return runs.take(column, self._winners(column, runs))
+
+    def _ufunc(self, lane: Lane) -> np.ufunc:
         # `maximum` lets NaN through, which is right; `fmin` skips it, unless there is nothing else.
-        smallest = np.fmin if column.values.dtype.kind == "f" else np.minimum
-        ufunc = np.maximum if self.greatest else smallest
-        runs = batch.runs.where(column.valid)
-        new = runs.lane(runs.reduce(ufunc, column.values))
-        best = ufunc(before.values, new.values)
+        smallest = np.fmin if lane.values.dtype.kind == "f" else np.minimum
+        return np.maximum if self.greatest else smallest
+
+    def _best_of_lane(self, runs: Runs, column: Lane) -> Lane:
+        runs = runs.where(column.valid)
+        return runs.lane(runs.reduce(self._ufunc(column), column.values))
+
+    def _of_lanes(self, runs: Runs, column: Lane, before: Lane) -> pa.Array:
+        new = self._best_of_lane(runs, column)
+        best = self._ufunc(column)(before.values, new.values)
         if before.valid is None and new.valid is None:
             return Lane(best).array(self.type)
         either = np.where(new.is_valid, new.values, before.values)

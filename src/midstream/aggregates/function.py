@@ -12,7 +12,7 @@ from midstream.aggregates.arrays import Columns, conform
 from midstream.aggregates.finish import Finish
 from midstream.aggregates.lists import Collected
 from midstream.aggregates.partial import Batch, Partial
-from midstream.state.tables import Groups, KeyedResult, Positions, Snapshot, TableDelta, TableSpec
+from midstream.state.tables import Groups, Hashes, KeyedResult, Positions, Snapshot, TableDelta, TableSpec
 
 MAIN = "main"
 """The table with one row per key: the state of all partials, except what they keep in tables of their own."""
@@ -57,7 +57,7 @@ class AggregateFunction:
     def _update(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> tuple[Columns, dict[str, TableDelta]]:
         batch, main = Batch(rows, groups, snapshot), self._main
         before = snapshot.lookup(MAIN, groups.hashes, groups.keys)
-        old = _columns(before.values, main.values)
+        old = state_columns(before.values, main.values)
         columns: Columns = {}
         deltas: dict[str, TableDelta] = {}
         for partial in self.partials:
@@ -76,7 +76,7 @@ class AggregateFunction:
         found = snapshot.lookup(MAIN, groups.hashes, groups.keys)
         known = np.flatnonzero(found.found)
         keys = groups.keys.take(pa.array(known))
-        columns = _columns(found.values.take(pa.array(known)), self._main.values)
+        columns = state_columns(found.values.take(pa.array(known)), self._main.values)
         for partial in self.partials:
             columns |= partial.complete(keys, snapshot, {})
         return known, self.finished(keys, columns)
@@ -86,16 +86,18 @@ class AggregateFunction:
         snapshot: Snapshot,
         deltas: dict[str, TableDelta],
         wanted: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+        apart: Hashes | None = None,
     ) -> Iterator[pa.Table]:
-        """The results of all keys, or of those whose rows of state are `wanted`, in bounded pieces."""
+        """The results of all keys, or of those whose rows of state are `wanted`, in bounded pieces. Rows at the hashes
+        `apart` are left out."""
         yield self.output.empty_table()
-        pieces = (wanted(piece) for piece in snapshot.scan(MAIN, deltas.get(MAIN)))
+        pieces = (wanted(piece) for piece in _scan(snapshot, deltas.get(MAIN), apart))
         if any(isinstance(partial, Collected) for partial in self.partials):
             # Lists are joined to keys from a scan of their own, so all keys must be there at once.
             pieces = (whole for whole in [pa.concat_tables([self._main.schema.empty_table(), *pieces])])
         for piece in pieces:
             keys = piece.select(self.keys.names)
-            columns = _columns(piece, self._main.values)
+            columns = state_columns(piece, self._main.values)
             for partial in self.partials:
                 columns |= partial.complete(keys, snapshot, deltas)
             yield self.finished(keys, columns)
@@ -115,5 +117,13 @@ class AggregateFunction:
         )
 
 
-def _columns(table: pa.Table, schema: pa.Schema) -> Columns:
+def _scan(snapshot: Snapshot, overlay: TableDelta | None, apart: Hashes | None) -> Iterator[pa.Table]:
+    if apart is None or not len(apart):
+        yield from snapshot.scan(MAIN, overlay)
+        return
+    for hashes, rows in snapshot.scan_hashed(MAIN, overlay):
+        yield rows.filter(pa.array(~np.isin(hashes, apart)))
+
+
+def state_columns(table: pa.Table, schema: pa.Schema) -> Columns:
     return {field.name: conform(table.column(field.name), field.type) for field in schema}

@@ -34,6 +34,7 @@ class Moments(Partial):
     count: Shipped
     mean: Shipped
     variance: Shipped
+    mergeable = True
 
     @property
     def columns(self) -> tuple[str, str, str]:
@@ -48,6 +49,14 @@ class Moments(Partial):
         merged = _merge(before, self._of_batch(batch))
         arrays = (Lane(values).array(pa.float64()) for values in (merged.count, merged.mean, merged.squares))
         return Updated(dict(zip(self.columns, arrays, strict=True)))
+
+    def merged(self, parts: Columns, runs: Runs) -> Columns:
+        count, mean, squares = (Lane.of(parts[name]).filled(0.0) for name in self.columns)
+        counted = runs.where(count > 0)
+        order = counted.order
+        reduced = _reduce(counted, _Moments(count[order], mean[order], squares[order]))
+        spread = (counted.lane(values).values for values in (reduced.count, reduced.mean, reduced.squares))
+        return {name: Lane(values).array(pa.float64()) for name, values in zip(self.columns, spread, strict=True)}
 
     def _of_batch(self, batch: Batch) -> _Moments:
         mean = Lane.of(batch.column(self.mean, pa.float64()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -77,6 +78,13 @@ class Partial(ABC):
     def tables(self) -> tuple[TableSpec, ...]:
         """Tables it keeps beside the main one."""
         return ()
+
+    mergeable: ClassVar[bool] = False
+    """Whether the states of a key's rows, however they were divided, make up the state of all of them."""
+
+    def merged(self, parts: Columns, runs: Runs) -> Columns:
+        """The state columns of keys, made of those of their parts: a run for each key."""
+        raise NotImplementedError(f"{type(self).__name__} is not mergeable")
 
     @abstractmethod
     def update(self, batch: Batch, old: Columns) -> Updated:

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 from midstream.aggregates.analysis import analyse
 from midstream.aggregates.build import Builder
+from midstream.aggregates.distinct import DistinctCount
 from midstream.aggregates.function import AggregateFunction
+from midstream.aggregates.partial import Partial
 from midstream.aggregates.shipment import Shipment
 from midstream.aggregates.spec import AggregateSpec
+from midstream.state.hashspace import SUBKEY_BITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,6 +34,10 @@ class AggregatePlan:
     supports_grouped: bool
     function: AggregateFunction
     output_schema: StructType
+    part_sql: str | None = None
+    """Of each row, as it travels, a number that says which part of its key it goes to."""
+    indivisible: str | None = None
+    """Why keys cannot be in parts."""
     span: int | None = None
     """Of sessions: microseconds within which rows of a key are of one session whatever else comes. They are always
     aggregated before they are kept."""
@@ -52,6 +59,7 @@ def plan_aggregates(
     partials = tuple(builder.partials.values())
     function = AggregateFunction(analysis.keys, partials, finishes, analysis.output, complete, range_column)
     shipment = builder.shipment
+    part_sql, indivisible = _parts(partials, shipment)
     return AggregatePlan(
         shipment.grouped_sql() if shipment.supports_grouped else (),
         shipment.grouped_names() if shipment.supports_grouped else (),
@@ -59,4 +67,23 @@ def plan_aggregates(
         shipment.supports_grouped,
         function,
         analysis.output_schema,
+        part_sql,
+        indivisible,
     )
+
+
+def _parts(partials: Sequence[Partial], shipment: Shipment) -> tuple[str | None, str | None]:
+    """How rows of a key are divided, or why they cannot be. The same row must always go the same way, for a task may
+    run again: by the values of which distinct ones are counted, or by the task that has aggregated them before the
+    exchange."""
+    for partial in partials:
+        if not partial.mergeable:
+            return None, f"{getattr(partial, 'name', 'it')} depends on the order of rows, or keeps all of them"
+    hashes = {partial.hash.per_row for partial in partials if isinstance(partial, DistinctCount)}
+    if len(hashes) > 1:
+        return None, "it counts the distinct values of different columns"
+    if not hashes:
+        return "spark_partition_id()", None
+    (name,) = hashes
+    sql = next(sql for sql, shipped in shipment.per_row.items() if shipped == name)
+    return f"({sql} & {2**SUBKEY_BITS - 1}L)", None

@@ -26,6 +26,7 @@ class Sum(Partial):
     name: str
     type: pa.DataType
     shipped: Shipped
+    mergeable = True
 
     @property
     def state(self) -> tuple[pa.Field, ...]:
@@ -42,6 +43,14 @@ class Sum(Partial):
             raise UserFunctionError.sum_overflow(self.name, str(self.type), batch.key(int(groups[0])))
         valid = None if before.valid is None or new.valid is None else before.valid | new.valid
         return Updated({self.name: Lane(total, valid).array(self.type)})
+
+    def merged(self, parts: Columns, runs: Runs) -> Columns:
+        lane = Lane.of(parts[self.name])
+        counted = runs.where(lane.valid)
+        sums, overflown = _sums(counted, lane.values)
+        if overflown.any():
+            raise UserFunctionError.sum_overflow(self.name, str(self.type), None)
+        return {self.name: counted.lane(sums).array(self.type)}
 
 
 def _groups_of(runs: Runs, which: Mask) -> Positions:
@@ -80,6 +89,7 @@ class DecimalSum(Partial):
     name: str
     type: pa.DataType
     shipped: Shipped
+    mergeable = True
 
     @property
     def state(self) -> tuple[pa.Field, ...]:
@@ -96,6 +106,13 @@ class DecimalSum(Partial):
         except pa.ArrowInvalid as overflow:
             key = self._culprit(batch, total)
             raise UserFunctionError.sum_overflow(self.name, str(self.type), key) from overflow
+
+    def merged(self, parts: Columns, runs: Runs) -> Columns:
+        total = self._sum(conform(parts[self.name], self.type).take(pa.array(runs.order)), runs.row_owners)
+        try:
+            return {self.name: conform(total, self.type)}
+        except pa.ArrowInvalid as overflow:
+            raise UserFunctionError.sum_overflow(self.name, str(self.type), None) from overflow
 
     def _sum(self, values: pa.Array, owners: npt.NDArray[np.int64]) -> pa.ChunkedArray:
         wide = pa.table({"owner": owners, "value": values.cast(pa.decimal256(76, self.type.scale))})

@@ -18,7 +18,7 @@ import midstream as ms
 from midstream.bench.environment import Environment
 from midstream.bench.executors import executors
 from midstream.bench.merged import EVERY_SECONDS, SMALL_EPOCH, merge_all
-from midstream.bench.ours import Midstream, MidstreamRunning, by_aggregate, by_function
+from midstream.bench.ours import Midstream, by_aggregate, by_function
 from midstream.bench.report import BalanceFigures, Measurement, Report, at_most
 from midstream.bench.session import CORES
 from midstream.bench.trial import Trial, fill
@@ -26,6 +26,7 @@ from midstream.bench.verify import counts_are_right
 from midstream.bench.window import Window
 from midstream.bench.workload import zipf_keys
 from midstream.engine.epochs import EpochReport
+from midstream.engine.run import Run
 from midstream.quantiles import percentile
 
 MOST_SPREAD = 1.5
@@ -72,11 +73,11 @@ def balance(options: BalanceOptions, environment: Environment) -> Report:
                 progress.phase(f"{name}: warming up")
                 if change is not None:
                     running.run.apply(change, timeout=300)
-                _wait(running, reports, options.warmup_epochs)
+                wait_for(running.run, reports, options.warmup_epochs)
                 progress.phase(f"{name}: measuring")
                 first = len(reports)
-                _wait(running, reports, options.epochs)
-                measured[name] = _figures(options, reports[first:])
+                wait_for(running.run, reports, options.epochs)
+                measured[name] = figures_of(reports[first:], "counts", options.keys, options.rows_per_epoch)
         finally:
             running.stop()
         correct = counts_are_right(spark, workload, running, directory, progress)
@@ -92,24 +93,24 @@ def balance(options: BalanceOptions, environment: Environment) -> Report:
     )
 
 
-def _wait(running: MidstreamRunning, reports: Sequence[EpochReport], more: int) -> None:
+def wait_for(run: Run, reports: Sequence[EpochReport], more: int) -> None:
+    """Wait until there are so many more reports."""
     wanted = len(reports) + more
     while len(reports) < wanted:
         time.sleep(0.05)
-        failure = running.failure()
-        if failure is not None:
-            raise failure
+        if run.status == "failed" and run.exception is not None:
+            raise run.exception
 
 
-def _figures(options: BalanceOptions, reports: Sequence[EpochReport]) -> Measurement:
+def figures_of(reports: Sequence[EpochReport], step: str, keys: int, rows_per_epoch: int) -> Measurement:
     """Of each epoch the slowest instance, the median one, and the one by the other; of those the median."""
     durations = [report.duration_ms for report in reports]
-    steps = [report.steps["counts"] for report in reports]
+    steps = [report.steps[step] for report in reports]
     return Measurement(
-        keys=options.keys,
-        rows_per_epoch=options.rows_per_epoch,
+        keys=keys,
+        rows_per_epoch=rows_per_epoch,
         epochs=len(reports),
-        rows_per_second=options.rows_per_epoch * 1000 / median(durations),
+        rows_per_second=rows_per_epoch * 1000 / median(durations),
         epoch_p50_ms=percentile(durations, 50),
         epoch_p99_ms=percentile(durations, 99),
         state_rows=reports[-1].state_rows,

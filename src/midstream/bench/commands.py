@@ -14,6 +14,7 @@ from midstream.bench import balance as balance_bench
 from midstream.bench import change as change_bench
 from midstream.bench import floor as floor_bench
 from midstream.bench import growth as growth_bench
+from midstream.bench import hotkey as hotkey_bench
 from midstream.bench import instances as instances_bench
 from midstream.bench import keycount as keycount_bench
 from midstream.bench import migrate as migrate_bench
@@ -169,7 +170,9 @@ def migrate(
     every_seconds: Annotated[float, typer.Option(min=0.1, help="Seconds between epochs.")] = 1.0,
     distribution: Annotated[str, typer.Option(help="Of keys: uniform, or zipf (1.1).")] = "uniform",
     payload_bytes: Annotated[int, typer.Option(min=0, help="Kept beside the count of each key.")] = 0,
-    policy: Annotated[str, typer.Option(help="Ways to fetch state, by comma.")] = ",".join(migrate_bench.POLICIES),
+    policy: Annotated[
+        str, typer.Option(help=f"Ways to fetch state, by comma, of {', '.join(migrate_bench.POLICIES)}.")
+    ] = ",".join(migrate_bench.MigrateOptions.policies),
     megabytes_per_second: Annotated[float, typer.Option(min=1, help="What the store gives, for all together.")] = 100,
     plot: Annotated[
         Path | None,
@@ -293,6 +296,28 @@ def balance(
     options = balance_bench.BalanceOptions(keys, rows_per_epoch, count, executors, epochs, aggregate=aggregate)
     chosen = balance_bench.QUICK if quick else options
     _run(lambda place: balance_bench.balance(chosen, place), json, check, dir, driver_memory)
+
+
+@app.command()
+def hotkey(
+    keys: Annotated[int, typer.Option(min=2, help="Distinct keys.")] = 100_000,
+    rows_per_epoch: Annotated[int, typer.Option(min=1)] = 1_000_000,
+    share: Annotated[float, typer.Option(min=0.01, max=0.99, help="Of the rows that one key has.")] = 0.8,
+    count: Annotated[int, typer.Option("--instances", min=2, help="Instances of the keyed step.")] = 8,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs measured before and after.")] = 20,
+    json: Json = None,
+    check: Check = False,
+    quick: Quick = False,
+    dir: Dir = None,
+    driver_memory: Memory = "4g",
+) -> None:
+    """One key with most of the rows: the slowest instance against the median one, the key whole and in parts.
+
+    Example: midstream bench hotkey --share 0.5 --check
+    """
+    options = hotkey_bench.HotKeyOptions(keys, rows_per_epoch, share, instances=count, epochs=epochs)
+    chosen = hotkey_bench.QUICK if quick else options
+    _run(lambda place: hotkey_bench.hotkey(chosen, place), json, check, dir, driver_memory)
 
 
 @app.command()

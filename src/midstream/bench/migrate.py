@@ -1,4 +1,4 @@
-"""Instances that get other executors under load, their state in a store of limited speed: three ways to fetch it.
+"""Instances that get other executors under load, their state in a store of limited speed: ways to fetch it.
 
 Executors are processes of their own, each with its own cache. The pipeline runs with some partitions, then with more:
 the added ones start on executors that have nothing. Each policy starts cold on the same checkpoint, its state merged
@@ -55,7 +55,7 @@ class MigrateOptions:
     payload_bytes: int = 0
     """Bytes kept beside the count of each key, for a larger state."""
     parallelism: tuple[int, int] = (3, 5)
-    policies: tuple[FetchPolicy, ...] = tuple(FetchPolicy)
+    policies: tuple[FetchPolicy, ...] = (FetchPolicy.HOT_FIRST, FetchPolicy.ORDER_UNAWARE, FetchPolicy.ALL_AT_ONCE)
     megabytes_per_second: float = 100.0
     steady_epochs: int = 30
     epochs_after: int = 30
@@ -264,7 +264,7 @@ def _ratios(measured: Mapping[str, Measurement], options: MigrateOptions) -> dic
     ours = measured.get(FetchPolicy.HOT_FIRST)
     if ours is None or ours.migration is None:
         return ratios
-    for other in (FetchPolicy.ALL_AT_ONCE, FetchPolicy.ORDER_UNAWARE):
+    for other in (FetchPolicy.ALL_AT_ONCE, FetchPolicy.ORDER_UNAWARE, FetchPolicy.ON_DEMAND):
         if other in measured and (theirs := measured[other].migration) is not None:
             ratios[f"peak of hot-first vs {other}"] = ours.migration.peak_ms / theirs.peak_ms
     ratios["peak of hot-first vs its steady p99"] = ours.migration.peak_ms / ours.epoch_p99_ms

@@ -1,4 +1,4 @@
-"""Where to cut a step into partitions that have equally much to do."""
+"""Where to cut a step into partitions that have equally much to do, and which keys are too much for one of them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,42 @@ from dataclasses import replace
 
 from midstream.changes.change import Change, ChangeSet, Rebalance
 from midstream.errors import ChangeError
+from midstream.state.hashspace import WHOLE
 from midstream.state.heat import Heat
 from midstream.state.manifest import StepState
+from midstream.state.splits import MOST_WAYS, Split
+
+HOT_SHARE = 0.5
+"""Of what a partition has to do if all have equally much: a key with more than that is kept in parts. Below it, moving
+the cuts between partitions makes up for it."""
 
 
 def balanced(change: Change, state: Mapping[str, StepState]) -> Change:
-    """A change with the ranges of every rebalancing in it, by the heat of the step so far."""
+    """A change with the ranges of every rebalancing in it, and the keys it splits, by what steps had to do so far."""
     if isinstance(change, ChangeSet):
         return ChangeSet([balanced(part, state) for part in change.changes])
     if not isinstance(change, Rebalance) or change.starts is not None:
         return change
-    known = state.get(change.step)
-    parts = change.to if change.to is not None else len(known.ranges) if known else 1
+    known = state.get(change.step) or StepState((WHOLE,), {})
+    parts = change.to if change.to is not None else len(known.ranges)
     if parts < 1:
         raise ChangeError.bad_ranges(change.step, f"at least one partition is needed, not {parts}")
-    heat = known.heat if known and known.heat is not None else Heat.none()
-    return replace(change, starts=[range_.start for range_ in heat.cut(parts)])
+    heat = known.heat if known.heat is not None else Heat.none()
+    splits = _splits(change, known, heat, parts)
+    had, get = ({split.hash: split for split in of_step} for of_step in (known.splits, splits))
+    for hash_ in sorted(had.keys() | get.keys()):
+        before, after = (of_step.get(hash_, Split(hash_, 1)) for of_step in (had, get))
+        heat = heat.moved(known.hot.rows.get(hash_, 0.0), before.places, after.places)
+    starts = [range_.start for range_ in heat.cut(parts)]
+    return replace(change, starts=starts, splits=None if change.split is None else splits)
+
+
+def _splits(change: Rebalance, known: StepState, heat: Heat, parts: int) -> tuple[Split, ...]:
+    if change.split is None:
+        return known.splits
+    if not change.split or parts == 1:
+        return ()
+    most = HOT_SHARE * heat.of(WHOLE) / parts
+    hot = {hash_ for hash_, rows in known.hot.rows.items() if rows > most}
+    # In parts, a key may be aggregated before the exchange, and no longer look hot.
+    return tuple(sorted(Split(hash_, min(parts, MOST_WAYS)) for hash_ in hot | {split.hash for split in known.splits}))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from midstream.errors import ChangeError
 from midstream.state.compaction import CompactionPolicy
+from midstream.state.splits import Split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -173,16 +174,26 @@ class Rescale:
 @dataclass(frozen=True)
 class Rebalance:
     """Ranges of another width for a keyed step, so that its partitions have equally much to do by what they had to do
-    lately; `to` another number of them. No state is rewritten."""
+    lately; `to` another number of them. No state is rewritten.
+
+    Ranges cannot divide one key. With `split=True`, keys that are too much for one partition are kept in parts by
+    several, of which results are made, and those that are stay so; with `split=False` all are put together again.
+    Aggregates that can be merged allow for it.
+    """
 
     step: str
     to: int | None = None
     _: KW_ONLY
+    split: bool | None = None
     starts: Sequence[int] | None = None
     """The hashes at which partitions begin: found when it is handed in."""
+    splits: Sequence[Split] | None = None
+    """Keys in parts from then on: found when it is handed in. None leaves them as they are."""
 
     def __str__(self) -> str:
-        return f"rebalance {self.step}{f' to {self.to}' if self.to is not None else ''}"
+        to = f" to {self.to}" if self.to is not None else ""
+        parts = {None: "", True: ", hot keys in parts", False: ", no keys in parts"}[self.split]
+        return f"rebalance {self.step}{to}{parts}"
 
 
 @dataclass(frozen=True)
@@ -198,8 +209,9 @@ class Tune:
     fetch_bytes_per_second: float | None = None
     """How fast state may be brought to where instances are about to move."""
     fetch_policy: str | None = None
-    """`hot-first`: brought there before they move, hottest first. To compare with: `order-unaware` (they move at once,
-    and it follows in plain order), `all-at-once` (they move at once, and begin when all of it is there)."""
+    """`hot-first`: brought there before they move, hottest first. To compare with: `on-demand` (they move at once and
+    fetch what their rows need, the rest follows), `order-unaware` (they move at once, fetch in plain order, and begin
+    when what their rows need is there), `all-at-once` (they move at once, and begin when all of it is there)."""
     rows_per_file: Mapping[str, float] | None = None
     """By source; measured on the last epoch unless given."""
 

@@ -66,6 +66,8 @@ def _step(
             moved = round(share * state.bytes)
             notes.append(f"{len(state.ranges)} → {len(ranges)} partitions")
             fate = Fate.MOVED if fate is Fate.KEPT else fate
+        if state is not None and set(state.splits) != set(new.splits):
+            notes.append(f"{len(state.splits)} → {len(new.splits)} keys in parts")
     return StepVerdict(
         id=new.id,
         kind=new.kind,
@@ -86,7 +88,7 @@ def _edit(old: Step, new: Step) -> Edit:
         return Edit.REPLACED
     changed = {f.name for f in fields(old) if not _same(getattr(old, f.name), getattr(new, f.name))}
     changed -= {"input", "members"}
-    if changed - {"parallelism", "ranges", "compaction"}:
+    if changed - {"parallelism", "ranges", "compaction", "splits"}:
         return Edit.REPLACED
     if changed and _inputs(old) == _inputs(new):
         return Edit.RESCALED

@@ -61,8 +61,8 @@ def changed(pipeline: Pipeline, change: Change) -> Pipeline:
                 _remove(draft, single)
             case Rescale():
                 _rescale(draft, single)
-            case Rebalance(step, starts=starts):
-                _rescale(draft, Rescale(step, list(starts or [])))
+            case Rebalance():
+                _rebalance(draft, single)
             case Tune():
                 _tune(draft, single)
             case Migrate():
@@ -90,7 +90,7 @@ def _replace(draft: Draft, change: Replace) -> None:
     ):
         raise ChangeError.wrong_kind(str(change), old.id, old.kind, f"a {new.kind} step to be replaced by one")
     if isinstance(new, KeyedStep) and isinstance(old, KeyedStep):
-        new = replace(new, parallelism=old.parallelism, ranges=old.ranges, compaction=old.compaction)
+        new = replace(new, parallelism=old.parallelism, ranges=old.ranges, compaction=old.compaction, splits=old.splits)
     if isinstance(new, AggregateStep) and isinstance(old, AggregateStep):
         new = replace(new, output_mode=old.output_mode, windowing=new.windowing or old.windowing)
     if isinstance(new, StatefulStep) and isinstance(old, StatefulStep):
@@ -200,6 +200,13 @@ def _rescale(draft: Draft, change: Rescale) -> None:
         raise ChangeError.bad_ranges(step.id, f"{len(ranges)} partitions are too many")
     even = isinstance(change.to, int)
     draft.put(replace(step, parallelism=len(ranges), ranges=None if even else ranges), draft.inputs[step.id])
+
+
+def _rebalance(draft: Draft, change: Rebalance) -> None:
+    _rescale(draft, Rescale(change.step, list(change.starts or [])))
+    if change.splits is not None:
+        step = _keyed(draft, change.step, str(change))
+        draft.put(replace(step, splits=tuple(change.splits)), draft.inputs[step.id])
 
 
 def _tune(draft: Draft, change: Tune) -> None:

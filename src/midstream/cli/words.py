@@ -180,12 +180,16 @@ def rebalance(
     to: Annotated[
         int | None, typer.Argument(metavar="N", min=1, help="Partitions. Default: as many as there are.")
     ] = None,
+    split: Annotated[
+        bool | None,
+        typer.Option("--split/--no-split", help="Keep keys that are too much for one partition in parts, or whole."),
+    ] = None,
 ) -> Words:
     """Cut the partitions of a keyed step so that each has equally much to do, by what there was to do lately.
 
-    Example: midstream apply orders rebalance totals
+    Example: midstream apply orders rebalance totals --split
     """
-    return {"rebalance": step, **_said(to=to)}
+    return {"rebalance": step, **_said(to=to, split=split)}
 
 
 def tune(

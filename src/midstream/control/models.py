@@ -94,6 +94,7 @@ class RebalanceSpec(Taken):
     kind: Literal["rebalance"]
     step: StepId
     to: Count | None = None
+    split: bool | None = None
 
 
 class TuneSpec(Taken):

@@ -70,7 +70,7 @@ def _plain(spec: object) -> SingleChange:
         case RescaleSpec():
             return Rescale(spec.step, spec.to)
         case RebalanceSpec():
-            return Rebalance(spec.step, spec.to)
+            return Rebalance(spec.step, spec.to, split=spec.split)
         case TuneSpec():
             return Tune(**spec.model_dump(exclude={"kind"}))
         case MigrateSpec():

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from midstream.aggregates.function import AggregateFunction
 from midstream.aggregates.plan import AggregatePlan, plan_aggregates
 from midstream.aggregates.retractions import CHANGE, RetractingAggregate
 from midstream.aggregates.spec import AggregateSpec
@@ -19,7 +20,7 @@ from midstream.engine.failure import step_error
 from midstream.engine.joins import PlannedJoin, plan_join
 from midstream.engine.partials import spanned
 from midstream.engine.windows import Assignment, assignment, check_time, event_time
-from midstream.errors import GraphError, MidstreamError
+from midstream.errors import ChangeError, GraphError, MidstreamError
 from midstream.eventtime.counted import CountWindows
 from midstream.eventtime.finish import Aggregated, Applied
 from midstream.eventtime.retained import RetainedWindows
@@ -113,6 +114,13 @@ class CompiledKeyed:
         if isinstance(self.step, TopStep) and self.step.ranked:
             return (*self.step.keys, RANK)
         return self.shipped_keys
+
+    @property
+    def indivisible(self) -> str | None:
+        """Why its keys cannot be in parts; None when they can."""
+        if self.aggregates is None or not isinstance(self.function, AggregateFunction):
+            return "only aggregates by key can, without windows and retractions"
+        return self.aggregates.indivisible
 
     @property
     def is_timed(self) -> bool:
@@ -265,6 +273,8 @@ class _Compiler:
                 compiled = self._compile_join(step, first.frame.schema)
             else:
                 compiled = self._compile_keyed(step, first.frame)
+            if step.splits and compiled.indivisible is not None:
+                raise ChangeError.indivisible(step.id, compiled.indivisible)
             self._keyed[step.id] = compiled
             complete = isinstance(step, AggregateStep) and step.output_mode is OutputMode.COMPLETE
             keys = compiled.result_keys if set(compiled.result_keys) <= set(compiled.output.names) else ()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from midstream.aggregates.function import AggregateFunction
+from midstream.aggregates.parts import Joined, Parted
 from midstream.changes.change import Guard
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
 from midstream.engine.failure import step_error
@@ -24,8 +26,10 @@ from midstream.graph.steps import AggregateStep, KeyedStep, LateStep, LoopStep, 
 from midstream.schemas import NOTHING, quoted
 from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
+from midstream.state.reader import Fetch
+from midstream.state.splits import Split, split_sql
 from midstream.state.store import Store
-from midstream.state.tables import Times
+from midstream.state.tables import AfterRowsFunction, KeyedFunction, TimedFunction, Times
 from midstream.task.keyed import HASH_COLUMN, KeyedTask
 from midstream.task.report import Told
 from midstream.task.staging import StageTarget, StageTask
@@ -50,10 +54,12 @@ class Dataflow:
     careful: bool
     trial: bool = False
     places: Places = ANYWHERE
-    fetch_all: bool = False
+    fetch: Fetch = Fetch.NOTHING
     watched: Mapping[str, Guard] = field(default_factory=dict)
     times: Mapping[str, Times] = field(default_factory=dict)
     loops: Mapping[str, Returned] = field(default_factory=dict)
+    joined: Mapping[str, Joined] = field(default_factory=dict)
+    """What steps have to do in this round that have keys in parts, and no rows."""
     only: Set[str] | None = None
     """Steps to run without rows of sources: those that have something due, and what is behind them."""
     latest: dict[str, int | None] = field(default_factory=dict)
@@ -182,7 +188,8 @@ class Dataflow:
         return _is_complete(step)
 
     def _fires(self, step: KeyedStep) -> bool:
-        return step.id in self.times and self.times[step.id].firing
+        """Whether it has work without rows, and every partition of it is woken."""
+        return step.id in self.joined or (step.id in self.times and self.times[step.id].firing)
 
     def _has_rows(self, step: KeyedStep) -> bool:
         """Whether a step may get rows in this round."""
@@ -216,7 +223,7 @@ class Dataflow:
             step=step.id,
             epoch=self.epoch,
             store=self.store,
-            function=keyed.function,
+            function=self._function(keyed, state),
             input=self.reused.input(step.id, is_grouped, woken, rows),
             keys=keyed.keys,
             ranges=state.ranges,
@@ -225,7 +232,7 @@ class Dataflow:
             emit=emits,
             complete=_is_complete(step),
             send=self.send,
-            fetch_all=self.fetch_all,
+            fetch=self.fetch,
             trial=self.trial,
             times=self.times.get(step.id),
             woken=woken,
@@ -233,6 +240,18 @@ class Dataflow:
         if emits:
             return map_in_arrow(rows, task, keyed.output, reads=task.input.names)
         return map_in_arrow(rows, task, NOTHING)
+
+    def _function(self, keyed: CompiledKeyed, state: StepState) -> KeyedFunction | TimedFunction | AfterRowsFunction:
+        if keyed.step.id in self.joined:
+            return self.joined[keyed.step.id]
+        if self._splits(state) and isinstance(keyed.function, AggregateFunction):
+            return Parted(keyed.function, state.splits)
+        return keyed.function
+
+    def _splits(self, state: StepState) -> tuple[Split, ...]:
+        """The keys whose rows go to several partitions. A trial is content with one round, in which all keys give
+        results."""
+        return () if self.trial else state.splits
 
     def _input_of(self, keyed: CompiledKeyed) -> DataFrame:
         """The rows of a keyed step, with what its key needs."""
@@ -280,7 +299,9 @@ class Dataflow:
             if plan is not None:
                 columns = [*(quoted(name) for name in keyed.shipped_keys), *plan.per_row_sql]
         # One projection, one exchange: every DataFrame operation costs a round trip to the JVM and an analysis.
-        return frame.selectExpr(*columns, f"xxhash64({', '.join(keys)}) AS {HASH_COLUMN}")
+        splits, part = self._splits(self.state[keyed.step.id]), plan.part_sql if plan is not None else None
+        hashed = split_sql(f"xxhash64({', '.join(keys)})", splits, str(part))
+        return frame.selectExpr(*columns, f"{hashed} AS {HASH_COLUMN}")
 
     def _exchanged(self, keyed: CompiledKeyed, hashed: DataFrame, state: StepState) -> DataFrame:
         """Rows brought to the partition that owns the range of their hash."""

@@ -1,8 +1,8 @@
 """Running an epoch's rows through a version, in one round or two.
 
 In the first round the rows are processed; how far event time has come is known then. If windows are over by it, a
-second round without rows lets them give their results, and what is behind them takes those up in the same epoch. Both
-rounds are committed together.
+second round without rows lets them give their results, and what is behind them takes those up in the same epoch. Keys
+in parts give their results in rounds of the same kind (`engine/joining.py`). All rounds are committed together.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import uuid
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from midstream.changes.settings import FetchPolicy
+from midstream.aggregates.parts import Joined
 from midstream.engine.dataflow import Dataflow
+from midstream.engine.joining import Pending
 from midstream.engine.loops import Returned
 from midstream.engine.placer import ANYWHERE, Places
 from midstream.engine.reports import ReportBox, UnclearReportsError
@@ -30,6 +31,9 @@ from midstream.task.report import TaskReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+Reports: TypeAlias = Mapping[str, list[TaskReport]]
+"""What tasks did, by step."""
 
 _TRIES = 3
 _END_OF_TIME = 253_402_300_799_000_000
@@ -48,7 +52,7 @@ class Executed:
 
     def after(self, before: Mapping[str, StepState]) -> dict[str, StepState]:
         """The state of the epoch, given that of the one before."""
-        steps = {id_: with_writes(step, self.reports.get(id_, []), self.epoch) for id_, step in before.items()}
+        steps = with_reports(before, self.reports, self.epoch)
         for id_, watermark in self.watermarks.items():
             steps[id_] = replace(steps[id_], watermark=watermark, due=self.dues.get(id_))
         return steps
@@ -69,8 +73,24 @@ def execute(
     were fed back in it."""
     clock = time.time()
     marks, clocked = _marks(version), _clocked(version)
+    version.preaggregation.begin({id_ for id_, step in state.items() if step.splits})
+
+    def joined(reports: Reports, among: Reports, times: Mapping[str, Times] = MappingProxyType({})) -> Reports:
+        """The reports so far, and those of the rounds for keys in parts that what happened `among` them calls for."""
+        quiet = {id_: replace(step, firing=False) for id_, step in times.items()}
+        so_far = with_reports(state, reports, epoch)
+        pending = Pending.of(version, so_far, among)
+        while (now := pending.next(so_far)) is not None:
+            only, work = now
+            more = _Round(version, store, box, epoch, so_far, places, quiet, only, joined=work).run(batch)
+            reports = _both(reports, more)
+            so_far = with_reports(state, reports, epoch)
+            pending.done(work, more)
+        return reports
+
     if not marks and not clocked:
-        return Executed(epoch, _Round(version, store, box, epoch, state, places, loops=loops).run(batch))
+        only = _Round(version, store, box, epoch, state, places, loops=loops).run(batch)
+        return Executed(epoch, joined(only, only))
     before = _watermarks(version, state, times, clock)
     # Timers by the clock need not wait for what the rows tell of time.
     fired = {id_ for id_ in clocked if _is_reached(state[id_].due, before[id_]) and not version.trial}
@@ -87,7 +107,8 @@ def execute(
         },
         loops=loops,
     )
-    reports = first.run(batch)
+    of_rows = first.run(batch)
+    reports = joined(of_rows, of_rows, first.times)
     times = advanced(times, marks, first.latest, clock)
     dues = {**_dues(before, state, reports), **_told(fired, reports)}
     done = Executed(epoch, reports, times, _watermarks(version, state, times, clock), dues)
@@ -115,7 +136,7 @@ def execute(
         behind,
     )
     more = second.run(batch)
-    both = {id_: [*reports.get(id_, []), *more.get(id_, [])] for id_ in {**reports, **more}}
+    both = joined(_both(reports, more), more, second.times)
     firing = {id_ for id_ in done.watermarks if id_ in behind}
     by_clock = (firing & clocked) - drained
     late = {id_: _least([dues[id_], *(report.due for report in more[id_])]) for id_ in by_clock}
@@ -134,6 +155,7 @@ class _Round:
     places: Places
     times: Mapping[str, Times] = field(default_factory=dict)
     only: Set[str] | None = None
+    joined: Mapping[str, Joined] = field(default_factory=dict)
     loops: Mapping[str, Returned] = field(default_factory=dict)
     latest: dict[str, int | None] = field(default_factory=dict)
     """The latest event time of each source that has one."""
@@ -157,11 +179,12 @@ class _Round:
                 careful=version.careful,
                 trial=version.trial,
                 places=self.places,
-                fetch_all=version.settings.fetch_policy is FetchPolicy.ALL_AT_ONCE,
+                fetch=version.settings.fetch,
                 watched=version.watched if self.only is None else {},
                 times=self.times,
                 loops=self.loops,
                 only=self.only,
+                joined=self.joined,
             )
             flow.execute(batch)
             if self.only is None:
@@ -228,6 +251,15 @@ def _is_reached(due: int | None, watermark: int | None) -> bool:
     return due is not None and watermark is not None and due <= watermark
 
 
+def _both(reports: Reports, more: Reports) -> dict[str, list[TaskReport]]:
+    return {id_: [*reports.get(id_, []), *more.get(id_, [])] for id_ in {**reports, **more}}
+
+
+def with_reports(before: Mapping[str, StepState], reports: Reports, epoch: int) -> dict[str, StepState]:
+    """The state of steps with what their tasks have written."""
+    return {id_: with_writes(step, reports.get(id_, []), epoch) for id_, step in before.items()}
+
+
 def with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepState:
     """A step's tables with the deltas of an epoch, and its heat with the rows of it."""
     tables = dict(step.tables)
@@ -241,7 +273,10 @@ def with_writes(step: StepState, reports: list[TaskReport], epoch: int) -> StepS
         bounds = [write.delete_below for write in writes if write.delete_below is not None]
         tables[name] = with_range_delete(table, max(bounds), epoch) if bounds else table  # type: ignore[type-var]
     heat = (step.heat or Heat.none()).after(report.heat for report in reports if report.heat is not None)
-    return replace(step, tables=tables, heat=heat)
+    hot = step.hot.after((report.hot for report in reports), step.splits)
+    told = [report.splits for report in reports if report.splits is not None]
+    splits = tuple(sorted(split for of_task in told for split in of_task)) if told else step.splits
+    return replace(step, tables=tables, heat=heat, hot=hot, splits=splits)
 
 
 def written_bytes(reports: Mapping[str, list[TaskReport]]) -> int:

@@ -7,7 +7,7 @@ few. No cut of ranges could divide one key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +36,7 @@ class PreAggregation:
     compiled: Compiled
     grouped: dict[str, bool] = field(default_factory=dict)
     _hot: set[str] = field(default_factory=set)
+    _split: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for id_, keyed in self.compiled.keyed.items():
@@ -44,9 +45,19 @@ class PreAggregation:
                 # could be costs it several times as much.
                 self.grouped[id_] = keyed.aggregates.supports_grouped
 
+    def begin(self, split: Set[str]) -> None:
+        """Before an epoch: which steps have keys in parts. What goes to which part is told by the task that has
+        aggregated it, so that these are always aggregated if they can be."""
+        self._split = set(split)
+        self.grouped |= {id_: True for id_ in split if self._can(id_)}
+
+    def _can(self, id_: str) -> bool:
+        plan = self.compiled.keyed[id_].aggregates
+        return plan is not None and plan.supports_grouped
+
     def observe(self, reports: Mapping[str, list[TaskReport]]) -> None:
-        for id_, keyed in self.compiled.keyed.items():
-            if keyed.aggregates is None or not keyed.aggregates.supports_grouped:
+        for id_ in self.compiled.keyed:
+            if not self._can(id_) or id_ in self._split:
                 continue
             of_step = reports.get(id_, [])
             rows = sum(report.rows for report in of_step)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from midstream.aggregates.function import AggregateFunction
+from midstream.aggregates.parts import results_of
 from midstream.state.hashspace import WHOLE
 from midstream.state.manifest import Manifest
 from midstream.state.reader import PartitionSnapshot
+from midstream.state.splits import hashes_of
 from midstream.state.store import Store
 
 
@@ -15,5 +17,7 @@ def complete_result(store: Store, manifest: Manifest, step: str, function: Aggre
     """What the step would give in complete mode in an epoch without rows."""
     if step not in manifest.steps:
         return function.output.empty_table()
-    snapshot = PartitionSnapshot(store, manifest.steps[step].tables, WHOLE)
-    return pa.concat_tables(function.everything(snapshot, {}))
+    state = manifest.steps[step]
+    snapshot = PartitionSnapshot(store, state.tables, WHOLE)
+    whole = function.everything(snapshot, {}, apart=hashes_of(state.splits))
+    return pa.concat_tables([*whole, results_of(function, state.splits, snapshot)])

@@ -99,7 +99,11 @@ class Version:
                     table = None
                 tables[spec.name] = table or TableState(spec)
             kept = known or StepState((), {})
-            steps[id_] = replace(kept, ranges=self.ranges(id_), tables=tables)
+            first = next(iter(tables.values()), None)
+            splits = kept.splits if first is not None and first.rows else ()
+            if splits and keyed.indivisible is not None:
+                raise ChangeError.indivisible(id_, keyed.indivisible)
+            steps[id_] = replace(kept, ranges=self.ranges(id_), tables=tables, splits=splits)
         return steps
 
 

@@ -97,7 +97,7 @@ class Warmer:
             self._under_way = wanted if moving else None
             if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
                 self._warm(modification, moving, settings.fetch_bytes_per_second, wanted)
-            elif moving and settings.fetch_policy is FetchPolicy.ORDER_UNAWARE:
+            elif moving and settings.fetch_policy is FetchPolicy.ON_DEMAND:
                 cap = settings.fetch_bytes_per_second
                 jobs = make_jobs(self.store, self.latest().steps, moving, cap, by_heat=False)
                 launch(self.spark, self.placer.cluster, jobs)

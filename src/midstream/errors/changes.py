@@ -50,6 +50,15 @@ class ChangeError(MidstreamError):
         )
 
     @classmethod
+    def indivisible(cls, id: str, why: str) -> ChangeError:
+        return cls(
+            "CANNOT_SPLIT_KEYS",
+            f"Keys of '{id}' are, or would be, in parts on several instances, which cannot be: {why}.",
+            hint=f"put them together first, with Rebalance('{id}', split=False) as a change of its own; count, sum,"
+            " avg, min, max, stddev, variance and count_distinct of one expression can be in parts.",
+        )
+
+    @classmethod
     def no_body(cls, id: str, given: Sequence[str], expected: str) -> ChangeError:
         told = f"{quoted(given)} together" if given else "nothing"
         return cls("NO_BODY", f"What '{id}' is to do is not clear: {told} was given.", hint=f"give {expected}.")

@@ -13,6 +13,7 @@ from midstream.eventtime.sides import How
 from midstream.eventtime.windows import Clock, Windowing
 from midstream.state.compaction import CompactionPolicy
 from midstream.state.hashspace import HashRange
+from midstream.state.splits import Split
 from midstream.state.tables import TableKind
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ class KeyedStep(Step):
     parallelism: int | None
     compaction: CompactionPolicy
     ranges: tuple[HashRange, ...] | None = field(default=None, kw_only=True)
+    splits: tuple[Split, ...] = field(default=(), kw_only=True)
+    """Keys that are to be in parts."""
 
     @property
     def inputs(self) -> tuple[Step, ...]:

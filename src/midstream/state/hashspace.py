@@ -26,8 +26,8 @@ PLACE_BITS = 24
 The lower 40 bits are free for a *sub-key*: a table may store many rows of one group under hashes that share the group's
 upper bits, so they stay in the group's partition and are still found by binary search (see `subkey_hashes`).
 """
-_PLACE_SHIFT = 64 - PLACE_BITS
-_SUBKEY_MASK = np.int64(2**_PLACE_SHIFT - 1)
+SUBKEY_BITS = 64 - PLACE_BITS
+_SUBKEY_MASK = np.int64(2**SUBKEY_BITS - 1)
 
 
 @dataclass(frozen=True, order=True)
@@ -40,6 +40,9 @@ class HashRange:
     def __post_init__(self) -> None:
         if not HASH_MIN <= self.start < self.end <= HASH_END:
             raise ValueError(f"not a range of the hash space: {self.start}..{self.end}")
+
+    def __contains__(self, hash_: int) -> bool:
+        return self.start <= hash_ < self.end
 
     def overlaps(self, first: int, last: int) -> bool:
         """Whether any hash of the closed interval `first..last` lies in this range."""
@@ -65,15 +68,15 @@ def even_ranges(count: int) -> tuple[HashRange, ...]:
     if not 1 <= count <= 2**PLACE_BITS:
         raise ValueError(f"between 1 and {2**PLACE_BITS} ranges, not {count}")
     starts = [-((-i << PLACE_BITS) // count) for i in range(count + 1)]
-    return ranges_from([HASH_MIN + (place << _PLACE_SHIFT) for place in starts[:-1]])
+    return ranges_from([HASH_MIN + (place << SUBKEY_BITS) for place in starts[:-1]])
 
 
 def ranges_from(starts: Sequence[int]) -> tuple[HashRange, ...]:
     """The ranges that begin at the given hashes; the first must be the smallest hash there is."""
     if not starts or starts[0] != HASH_MIN:
         raise ValueError("the first range begins at the smallest hash")
-    if any(start % 2**_PLACE_SHIFT for start in starts):
-        raise ValueError(f"ranges begin at multiples of 2**{_PLACE_SHIFT}")
+    if any(start % 2**SUBKEY_BITS for start in starts):
+        raise ValueError(f"ranges begin at multiples of 2**{SUBKEY_BITS}")
     return tuple(HashRange(a, b) for a, b in pairwise([*starts, HASH_END]))
 
 
@@ -85,7 +88,7 @@ def subkey_hashes(groups: Hashes, subkeys: Hashes) -> Hashes:
 def partition_sql(hash_column: str, ranges: Sequence[HashRange]) -> str:
     """A Spark SQL expression that gives the number of the range a hash lies in."""
     if tuple(ranges) == even_ranges(len(ranges)):
-        place = f"(shiftright({hash_column}, {_PLACE_SHIFT}) + {2 ** (PLACE_BITS - 1)})"
+        place = f"(shiftright({hash_column}, {SUBKEY_BITS}) + {2 ** (PLACE_BITS - 1)})"
         return f"CAST(shiftright({place} * {len(ranges)}L, {PLACE_BITS}) AS INT)"
     return _bisect_sql(hash_column, [r.start for r in ranges], 0, len(ranges))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from midstream.state.hashspace import BIN_BITS, BINS, HASH_MIN, PLACE_BITS, HashRange, ranges_from
+from midstream.state.splits import Split
 from midstream.state.tables import Groups
 
 _BIN_WIDTH = 2 ** (64 - BIN_BITS)
@@ -27,6 +28,15 @@ _STEPS = 8
 
 BinCounts: TypeAlias = tuple[int, bytes]
 """Rows by bin as a task reports them: the number of the first bin, and counts from there on as 32-bit integers."""
+
+
+KeyCounts: TypeAlias = tuple[tuple[int, int], ...]
+"""Hashes of keys with many rows, as a task reports them, and how many."""
+
+_HOT_ROWS, _HOT_PART = 32, 1 / 32
+"""Rows of a key, and its part of the rows of a task, from which on it is told of."""
+_HOT_KEYS = 64
+"""How many of them are remembered."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +68,14 @@ class Heat:
         low, high = np.interp(places, np.arange(BINS + 1), self._below)
         return float(high - low)
 
+    def moved(self, rows: float, before: Sequence[int], after: Sequence[int]) -> Heat:
+        """The heat if so many rows come to other hashes, evenly, than they did."""
+        bins = self.bins.copy()
+        for hashes, each in ((before, -rows / len(before)), (after, rows / len(after))):
+            for hash_ in hashes:
+                bins[(hash_ - HASH_MIN) // _BIN_WIDTH] += each
+        return Heat(np.maximum(bins, 0.0))
+
     def cut(self, parts: int) -> tuple[HashRange, ...]:
         """As many ranges, each as hot as the others as far as bins tell. Even ones where nothing is known."""
         # A little everywhere, so that cold stretches are cut evenly, too, and no range is empty.
@@ -84,6 +102,38 @@ class Heat:
         if len(levels) != BINS:
             raise ValueError(f"heat of {len(levels)} bins, not {BINS}")
         return cls(np.exp2(levels / _STEPS) - 1)
+
+
+@dataclass(frozen=True)
+class HotKeys:
+    """Keys that have had many rows lately, by hash: rows an epoch, older epochs counting less and less."""
+
+    rows: Mapping[int, float] = field(default_factory=dict)
+
+    def after(self, reports: Iterable[KeyCounts], splits: Sequence[Split]) -> HotKeys:
+        """Those one epoch later. What the parts of a key had counts for the key."""
+        rows = {hash_: count * DECAY for hash_, count in self.rows.items()}
+        whole = {place: split.hash for split in splits for place in split.places}
+        for counts in reports:
+            for hash_, count in counts:
+                key = whole.get(hash_, hash_)
+                rows[key] = rows.get(key, 0.0) + count * (1 - DECAY)
+        hottest = sorted(rows.items(), key=lambda item: -item[1])[:_HOT_KEYS]
+        return HotKeys({hash_: count for hash_, count in hottest if count >= 1})
+
+    def encode(self) -> list[tuple[int, float]]:
+        return [(hash_, round(count, 1)) for hash_, count in self.rows.items()]
+
+    @classmethod
+    def decode(cls, body: Iterable[Sequence[float]]) -> HotKeys:
+        return cls({int(hash_): float(count) for hash_, count in body})
+
+
+def key_counts(groups: Groups) -> KeyCounts:
+    """The keys that have a good part of these rows."""
+    sizes = groups.sizes
+    many = np.flatnonzero(sizes >= max(_HOT_ROWS, len(groups.order) * _HOT_PART))
+    return tuple(zip(groups.hashes[many].tolist(), sizes[many].tolist(), strict=True))
 
 
 def bin_counts(groups: Groups) -> BinCounts:

@@ -18,12 +18,14 @@ import pyarrow as pa
 from midstream.errors import CheckpointError
 from midstream.state.conversion import Conversion
 from midstream.state.hashspace import HashRange, ranges_from
-from midstream.state.heat import Heat
+from midstream.state.heat import Heat, HotKeys
 from midstream.state.ranges import RangeDelete, drops_freely
 from midstream.state.segment import SegmentInfo
+from midstream.state.splits import Split
 from midstream.state.tables import TableKind, TableSpec
 
-FORMAT = 1
+FORMAT = 2
+"""What is read. A manifest without split keys is written as format 1, which has none."""
 MANIFESTS = "manifests"
 
 
@@ -69,6 +71,9 @@ class StepState:
     heat: Heat | None = None
     watermark: int | None = None
     due: int | None = None
+    splits: tuple[Split, ...] = ()
+    """Keys that are in parts."""
+    hot: HotKeys = field(default_factory=HotKeys)
 
     @property
     def bytes(self) -> int:
@@ -140,7 +145,7 @@ def manifest_path(epoch: int) -> str:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     body = {
-        "format": FORMAT,
+        "format": FORMAT if any(step.splits for step in manifest.steps.values()) else 1,
         "checkpoint_id": manifest.checkpoint_id,
         "epoch": manifest.epoch,
         "plan": manifest.plan,
@@ -185,6 +190,8 @@ def _step_to_json(step: StepState) -> dict[str, Any]:
         "heat": step.heat.encode() if step.heat is not None else None,
         "watermark": step.watermark,
         "due": step.due,
+        "splits": [asdict(split) for split in step.splits],
+        "hot": step.hot.encode(),
     }
 
 
@@ -197,6 +204,8 @@ def _step_from_json(body: dict[str, Any]) -> StepState:
         Heat.decode(heat) if heat is not None else None,
         body.get("watermark"),
         body.get("due"),
+        tuple(Split(**split) for split in body.get("splits", ())),
+        HotKeys.decode(body.get("hot", ())),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 import pyarrow as pa
@@ -11,13 +12,21 @@ import pyarrow as pa
 from midstream.state.conversion import converted
 from midstream.state.gather import Gather
 from midstream.state.hashspace import HashRange
-from midstream.state.keys import keys_equal_at
+from midstream.state.keys import flatten, group_rows, keys_equal_at
 from midstream.state.manifest import TableState
 from midstream.state.merge import Source, delta_source, merged_pieces, segment_source, stored_rows
 from midstream.state.ranges import expired, expiry_bound
 from midstream.state.segment import OPEN_SEGMENTS, Block, Segment
 from midstream.state.store import Store
 from midstream.state.tables import Found, FoundRows, Hashes, Mask, Positions, TableDelta, TableSpec
+
+
+class Fetch(Enum):
+    """What is fetched before it is asked for. Nothing is best; the others are there to compare with."""
+
+    NOTHING = 0
+    UP_TO_OWN = 1
+    ALL = 2
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,22 @@ class PartitionSnapshot:
         order = np.argsort(owner, kind="stable")
         return FoundRows(owner[order], values.take(pa.array(order)))
 
+    def keys_at(self, table: str, hashes: Hashes) -> tuple[Hashes, pa.Table]:
+        spec = self.tables[table].spec
+        where: list[Hashes] = [np.empty(0, np.int64)]
+        keys: list[pa.Table] = [spec.keys.empty_table()]
+        for segment in self._newest_first(self.tables[table], hashes):
+            for block, low, high in _touched_blocks(segment, hashes):
+                _, rows = _equal_hashes(block, hashes[low:high])
+                where.append(block.hashes[rows])
+                found = block.batch.select(spec.keys.names).take(pa.array(rows))
+                keys.append(pa.Table.from_batches([found]).cast(spec.keys))
+        groups = group_rows(np.concatenate(where), flatten(pa.concat_tables(keys)))
+        return groups.hashes, groups.keys
+
+    def within(self, range: HashRange) -> PartitionSnapshot:
+        return replace(self, partition=range)
+
     def scan(self, table: str, overlay: TableDelta | None = None) -> Iterator[pa.Table]:
         for _, rows in self.scan_hashed(table, overlay):
             yield rows
@@ -95,12 +120,22 @@ class PartitionSnapshot:
         for piece in merged_pieces(state.spec, sources, self.partition, keep_deleted=False):
             yield piece.hashes, piece.rows
 
-    def fetch(self) -> None:
-        """Bring all of it here."""
-        for state in self.tables.values():
-            for segment in self._segments(state, self.partition.start, self.partition.end - 1):
-                for number in segment.blocks_between(self.partition.start, self.partition.end - 1):
-                    segment.block(number)
+    def fetch(self, what: Fetch, hashes: Hashes) -> None:
+        """Bring blocks of the partition here, in plain order: all of them, or as far as these keys need."""
+        if what is Fetch.NOTHING:
+            return
+        first, last = self.partition.start, self.partition.end - 1
+        blocks = [
+            (segment, number)
+            for state in self.tables.values()
+            for segment in self._segments(state, first, last)
+            for number in segment.blocks_between(first, last)
+        ]
+        if what is Fetch.UP_TO_OWN:
+            own = [at for at, (segment, number) in enumerate(blocks) if np.subtract(*segment.among(number, hashes)) < 0]
+            blocks = blocks[: own[-1] + 1] if own else []
+        for segment, number in blocks:
+            segment.block(number)
 
     def _newest_first(self, state: TableState, hashes: Hashes) -> Iterator[Segment]:
         if len(hashes):
@@ -161,24 +196,27 @@ def _all_matches(
 ) -> Iterator[tuple[Block, Positions, Positions]]:
     """Like `_matches` for a list table, where a key may have many rows."""
     for block, low, high in _touched_blocks(segment, hashes):
-        begin = np.searchsorted(block.hashes, hashes[low:high], "left")
-        counts = np.searchsorted(block.hashes, hashes[low:high], "right") - begin
-        total = int(counts.sum())
-        if not total:
+        asked, rows = _equal_hashes(block, hashes[low:high])
+        if not len(rows):
             continue
-        asked = np.repeat(np.arange(low, high, dtype=np.int64), counts)
-        within = np.arange(total, dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows = np.repeat(begin, counts) + within
+        asked = asked + low
         equal = _same_keys(block, rows, spec, keys, pending[asked])
         yield block, asked[equal], rows[equal]
+
+
+def _equal_hashes(block: Block, hashes: Hashes) -> tuple[Positions, Positions]:
+    """All rows of a block that have one of these hashes, each with the position of the hash."""
+    begin = np.searchsorted(block.hashes, hashes, "left")
+    counts = np.searchsorted(block.hashes, hashes, "right") - begin
+    asked = np.repeat(np.arange(len(hashes), dtype=np.int64), counts)
+    within = np.arange(len(asked), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
+    return asked, np.repeat(begin, counts) + within
 
 
 def _touched_blocks(segment: Segment, hashes: Hashes) -> Iterator[tuple[Block, int, int]]:
     """Blocks that may hold asked hashes, each with the part of the (ascending) hashes that falls into it."""
     for number in segment.blocks_between(int(hashes[0]), int(hashes[-1])):
-        where = segment.blocks[number]
-        low = int(np.searchsorted(hashes, where.first, "left"))
-        high = int(np.searchsorted(hashes, where.last, "right"))
+        low, high = segment.among(number, hashes)
         if low < high:
             yield segment.block(number), low, high
 

@@ -253,6 +253,12 @@ class Segment:
             loaded = self._blocks[number] = self._load(number)
         return loaded
 
+    def among(self, number: int, hashes: Hashes) -> tuple[int, int]:
+        """Which of some ascending hashes may be in a block: from the first to before the second."""
+        where = self.blocks[number]
+        low = int(np.searchsorted(hashes, where.first, "left"))
+        return low, int(np.searchsorted(hashes, where.last, "right"))
+
     def fetch(self, number: int) -> pa.Buffer:
         """The bytes of a block, intact; they are in the cache from then on."""
         where = self.blocks[number]

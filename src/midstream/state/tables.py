@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from midstream.state.hashspace import HashRange
+    from midstream.state.splits import Split
 
 Hashes: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -124,6 +128,18 @@ class Snapshot(Protocol):
         ...
 
 
+class WideSnapshot(Snapshot, Protocol):
+    """A snapshot that can be asked about other partitions, too."""
+
+    def keys_at(self, table: str, hashes: Hashes) -> tuple[Hashes, pa.Table]:
+        """Every key a table has or had at these hashes, which ascend, once for each hash it is at."""
+        ...
+
+    def within(self, range: HashRange) -> WideSnapshot:
+        """The same state, to be scanned for another range."""
+        ...
+
+
 @dataclass(frozen=True)
 class KeyedResult:
     """What a keyed function gives back for an epoch: its output rows and the changes to its tables.
@@ -135,6 +151,10 @@ class KeyedResult:
     deltas: dict[str, TableDelta] = field(default_factory=dict)
     late: Positions | None = None
     due: int | None = None
+    touched: tuple[int, ...] = ()
+    """Hashes of keys in parts that got rows: their results are still to be given."""
+    splits: tuple[Split, ...] | None = None
+    """Of the partition's own keys, which are in parts from now on; None when nothing changes about that."""
 
 
 @dataclass(frozen=True)
@@ -173,4 +193,19 @@ class TimedFunction(Protocol):
 
     def run_at(self, times: Times, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         """Process the rows of an epoch, and do what is due when it is firing. Called with no rows too."""
+        ...
+
+
+@runtime_checkable
+class AfterRowsFunction(Protocol):
+    """The work of a keyed step in a round without rows, on what all partitions have made of theirs."""
+
+    @property
+    def tables(self) -> tuple[TableSpec, ...]: ...
+
+    @property
+    def output(self) -> pa.Schema: ...
+
+    def run_within(self, mine: HashRange, snapshot: WideSnapshot) -> KeyedResult:
+        """Do what is to be done in a partition, whose range is given."""
         ...

@@ -19,14 +19,22 @@ import pyarrow as pa
 from midstream.errors import MidstreamError
 from midstream.state.cache import process_cache
 from midstream.state.hashspace import HASH_END, HashRange
-from midstream.state.heat import bin_counts
+from midstream.state.heat import bin_counts, key_counts
 from midstream.state.keys import flatten, group_rows
 from midstream.state.manifest import TableState
 from midstream.state.precedence import working
-from midstream.state.reader import PartitionSnapshot
+from midstream.state.reader import Fetch, PartitionSnapshot
 from midstream.state.segment import encode_segment
 from midstream.state.store import Store
-from midstream.state.tables import Groups, KeyedFunction, KeyedResult, Snapshot, TableDelta, TimedFunction, Times
+from midstream.state.tables import (
+    AfterRowsFunction,
+    Groups,
+    KeyedFunction,
+    KeyedResult,
+    TableDelta,
+    TimedFunction,
+    Times,
+)
 from midstream.task.report import TableWrite, TaskFailure, TaskReport, Told
 from midstream.task.sockets import hurry
 from midstream.task.staging import StageTarget
@@ -47,7 +55,7 @@ class KeyedTask:
     step: str
     epoch: int
     store: Store
-    function: KeyedFunction | TimedFunction
+    function: KeyedFunction | TimedFunction | AfterRowsFunction
     input: pa.Schema
     keys: tuple[str, ...]
     ranges: tuple[HashRange, ...]
@@ -56,8 +64,8 @@ class KeyedTask:
     emit: bool
     complete: bool
     send: Callable[[Told], None]
-    fetch_all: bool = False
-    """Whether to have all of the partition's state here before the first row is looked at."""
+    fetch: Fetch = Fetch.NOTHING
+    """What of the partition's state is to be here before the first row is looked at."""
     trial: bool = False
     """Whether a failure is told instead of raised."""
     times: Times | None = None
@@ -89,8 +97,7 @@ class KeyedTask:
         with working(process_cache().directory) if self.store.local_path("segments") is None else nullcontext():
             groups = self._groups(rows, partition)
             snapshot = PartitionSnapshot(self.store, self.tables, self.ranges[partition])
-            if self.fetch_all:
-                snapshot.fetch()
+            snapshot.fetch(self.fetch, groups.hashes)
             result = self._result(rows, groups, snapshot)
             writes = {name: self._write(name, delta, partition, attempt) for name, delta in result.deltas.items()}
             staged = {
@@ -113,6 +120,9 @@ class KeyedTask:
                 tables=writes,
                 staged=staged,
                 heat=bin_counts(groups),
+                hot=key_counts(groups),
+                touched=result.touched,
+                splits=result.splits,
                 late=_raw_rows(rows.take(result.late)) if result.late is not None else 0,
                 due=result.due,
             )
@@ -122,9 +132,11 @@ class KeyedTask:
 
     @property
     def works_without_rows(self) -> bool:
-        return self.complete or (self.times is not None and self.times.firing)
+        return self.complete or self.woken or (self.times is not None and self.times.firing)
 
-    def _result(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
+    def _result(self, rows: pa.Table, groups: Groups, snapshot: PartitionSnapshot) -> KeyedResult:
+        if isinstance(self.function, AfterRowsFunction):
+            return self.function.run_within(snapshot.partition, snapshot)
         if isinstance(self.function, TimedFunction):
             assert self.times is not None
             return self.function.run_at(self.times, rows, groups, snapshot)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from midstream.errors import MidstreamError
-from midstream.state.heat import BinCounts
+from midstream.state.heat import BinCounts, KeyCounts
 from midstream.state.manifest import StagedFile
 from midstream.state.segment import SegmentInfo
+from midstream.state.splits import Split
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ class TaskReport:
     heat: BinCounts | None = None
     late: int = 0
     """Rows that came after their time was over, and were left out."""
+    hot: KeyCounts = ()
+    """Keys that had many rows."""
+    touched: tuple[int, ...] = ()
+    """Hashes of keys in parts that got rows."""
+    splits: tuple[Split, ...] | None = None
+    """Which keys of the partition are in parts from now on; None when nothing changes about that."""
     due: int | None = None
     """When the next thing in the state it has seen is due, in event time."""
 

@@ -8,6 +8,11 @@ import { choose, field, FormError, given, optionalNumber, stepId } from "./field
 
 const SQL_HINT = "The rows it reads are called input.";
 const MOST_PARTITIONS = 4096;
+const CUTS = [
+  ["even", "evenly"],
+  ["load", "by what keys had to do lately"],
+  ["parts", "likewise, keys that are too much for one in parts"],
+];
 
 export function editSql(step) {
   const hint = step.inputs.length > 1 ? `${SQL_HINT} It also reads ${step.inputs.slice(1).join(", ")}.` : SQL_HINT;
@@ -42,25 +47,21 @@ export function rescale(step) {
   exact.addEventListener("input", () => {
     slider.value = exact.value;
   });
-  const byLoad = el("input", { type: "checkbox" });
+  const cut = choose(CUTS, "even", { test: "rescale-cut" });
   const node = el(
     "div",
     { class: "fields" },
     el("p", {}, `It has ${step.partitions} now. No state is rewritten: partitions read what becomes theirs.`),
     field("Partitions", slider, null, el("div", { class: "slider" }, slider, exact)),
-    el(
-      "label",
-      { class: "choice" },
-      byLoad,
-      "Cut by what keys had to do lately, instead of evenly: for load that is not spread evenly.",
-    ),
+    field("Cut", cut, "By load is for keys of which some have more to do than others."),
   );
   const read = () => {
     const to = optionalNumber(exact, "Partitions");
     if (!Number.isInteger(to) || to < 1 || to > MOST_PARTITIONS) {
       throw new FormError(`Give a number between 1 and ${MOST_PARTITIONS}.`, exact);
     }
-    return { kind: byLoad.checked ? "rebalance" : "rescale", step: step.id, to };
+    if (cut.value === "even") return { kind: "rescale", step: step.id, to };
+    return { kind: "rebalance", step: step.id, to, ...(cut.value === "parts" ? { split: true } : {}) };
   };
   return { title: `Rescale ${step.id}`, node, first: slider, read };
 }
