@@ -459,8 +459,7 @@ class Modifier:
         version = self._versions[number] = self._version(number, examined, before)
         self._warmer.warm(
             id_,
-            {step: version.ranges(step) for step in version.compiled.keyed},
-            version.settings,
+            version,
             wanted=lambda: self.modification(id_).is_under_way and not self.stopping(),
         )
         return Prepared(id_, number)

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import functions as F
 
-from midstream.changes.settings import FetchPolicy, Settings
+from midstream.changes.settings import FetchPolicy
 from midstream.engine.cluster import Cluster
 from midstream.engine.internals import map_in_arrow, run_job
 from midstream.engine.placer import Placer
+from midstream.engine.version import Version
 from midstream.errors import StoreError
 from midstream.placement.assign import Assignment
 from midstream.schemas import NOTHING
@@ -79,24 +80,19 @@ class Warmer:
         """Whether state is on its way to other executors, or there and waiting for its boundary."""
         return self._under_way is not None and self._under_way()
 
-    def warm(
-        self,
-        modification: int,
-        ranges: Mapping[str, tuple[HashRange, ...]],
-        settings: Settings,
-        wanted: Callable[[], bool],
-    ) -> None:
+    def warm(self, modification: int, version: Version, wanted: Callable[[], bool]) -> None:
         """Come back when the executors that get instances have their state, or it is no longer wanted. If they cannot
         get it beforehand, they do when they need it: a change does not fail for that."""
         if self.placer.cluster.missing or self.store.local_path(WARMUPS) is not None:
             return  # nothing moves, or everybody reads the same files
+        settings, ranges = version.settings, {step: version.ranges(step) for step in version.compiled.keyed}
         try:
             moving = arrivals(self.placer.assignment, self.placer.preview(ranges, settings.rules))
             if moving and size_of(moving, self.latest().steps) < LITTLE_BYTES:
                 return  # the first epoch fetches it faster than a process to bring it starts
             self._under_way = wanted if moving else None
             if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
-                self._warm(modification, moving, settings.fetch_bytes_per_second, wanted)
+                self._warm(modification, moving, version, wanted)
             elif moving and settings.fetch_policy is FetchPolicy.ON_DEMAND:
                 cap = settings.fetch_bytes_per_second
                 jobs = make_jobs(self.store, self.latest().steps, moving, cap, by_heat=False)
@@ -104,16 +100,15 @@ class Warmer:
         except Exception:
             _logger.warning("state is not brought to executors before they need it", exc_info=True)
 
-    def _warm(
-        self, modification: int, moving: Moving, bytes_per_second: float | None, wanted: Callable[[], bool]
-    ) -> None:
+    def _warm(self, modification: int, moving: Moving, version: Version, wanted: Callable[[], bool]) -> None:
         def told(warmth: Warmth) -> None:
             self.progress[modification] = warmth
 
-        jobs = make_jobs(self.store, {}, moving, bytes_per_second, follow=True)
+        jobs = make_jobs(self.store, {}, moving, version.settings.fetch_bytes_per_second, follow=True)
         warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told)
         if wanted():
-            get_ready(self.spark, self.placer.cluster, list(moving))
+            functions = tuple(keyed.function for keyed in version.compiled.keyed.values())
+            get_ready(self.spark, self.placer.cluster, list(moving), BeReady(functions))
         _logger.info("modification %d: %s", modification, warmth)
 
 
@@ -215,14 +210,14 @@ def launch(spark: SparkSession, cluster: Cluster, jobs: Sequence[WarmupJob]) -> 
     run_job(map_in_arrow(placed, _Begin(tuple(jobs)), NOTHING))
 
 
-def get_ready(spark: SparkSession, cluster: Cluster, executors: Sequence[str]) -> None:
+def get_ready(spark: SparkSession, cluster: Cluster, executors: Sequence[str], task: BeReady) -> None:
     """Have executors run a task like those of the instances they get: the first one loads Python's libraries and has
-    Spark compile what it runs, which the epoch that applies the change is not to wait for."""
+    Spark compile what it runs, which the epoch that applies the change is not to wait for. One after the other, so that
+    they do not take all processors of a machine they share."""
     location = {executor.id: executor.location for executor in cluster.executors()}
-    slots = len(executors)
-    exchanged = spark.range(0, slots, 1, slots).repartitionById(slots, F.expr("CAST(id AS INT)"))
-    placed = cluster.placed(exchanged, [location.get(executor, "") for executor in executors])
-    run_job(map_in_arrow(placed, BeReady(()), NOTHING))
+    for executor in executors:
+        exchanged = spark.range(0, 1, 1, 1).repartitionById(1, F.expr("CAST(id AS INT)"))
+        run_job(map_in_arrow(cluster.placed(exchanged, [location.get(executor, "")]), task, NOTHING))
 
 
 def read_warmth(store: Store, path: str) -> Warmth:

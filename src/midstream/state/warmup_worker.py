@@ -18,7 +18,9 @@ from midstream.errors import StoreError
 from midstream.state.cache import process_cache
 from midstream.state.warmup import Warmth, WarmupJob, follow, warm_up
 
-NICENESS = 5
+NICENESS = 15
+"""Far below the stream's own processes, of which there are fewer than of these when state goes to many executors; yet
+not starved when they fill every core."""
 
 _started: list[subprocess.Popen[bytes]] = []
 
