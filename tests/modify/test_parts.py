@@ -201,3 +201,57 @@ def test_what_cannot_be_in_parts(live: Live) -> None:
     assert live.submit(ms.Rebalance("sums", split=True)).phase is Phase.REJECTED
     live.epoch(*skewed(3))
     assert live.run._runner.last.steps["sums"].ranges == before
+
+
+def timed(live: Live) -> ms.Stream:
+    """The same rows, with the value as time, in seconds."""
+    directory = str(live.events.directory)
+    return ms.source(
+        "events",
+        lambda spark: (
+            spark.readStream.schema("k string, v bigint")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(directory)
+            .selectExpr("k", "v", "timestamp_seconds(v) AS at")
+        ),
+        event_time="at",
+    )
+
+
+def test_results_of_windows_are_rows_of_keys_in_parts(live: Live) -> None:
+    """They come when windows are over, in the second round of an epoch; the joined results in the one after it."""
+    windows = timed(live).key_by("k").window(ms.tumbling("10 seconds")).aggregate("windows", n="count(*)")
+    of_all = windows.sql("all", "SELECT 'all' AS g, n FROM input").key_by("g")
+    live.start(of_all.aggregate("sums", n="count(*)", s="sum(n)", parallelism=3).sink("out", live.sink))
+    for epoch in range(7):
+        rows = [(f"k{key}", 10 * epoch + key % 10) for key in range(100) for _ in range(1 + key % 3)]
+        output = live.change(ms.Rebalance("sums", split=True), *rows) if epoch == 4 else live.epoch(*rows)
+        before = [{"g": "all", "n": 100 * epoch, "s": len(rows) * epoch}] if epoch else []
+        assert output == before, f"epoch {epoch}"
+    assert parts(live) == [3]
+
+
+def test_windows_behind_keys_in_parts(live: Live) -> None:
+    """A result of a key in parts is in time for a window behind it that is over in the same epoch."""
+    sums = timed(live).key_by("k").aggregate("sums", n="count(*)", at="max(at)", parallelism=3)
+    last = sums.key_by("k").window(ms.tumbling("10 seconds"), time="at").aggregate("last", n="max(n)")
+    live.start(last.sink("out", live.sink))
+    for epoch in range(6):
+        rows = [("hot", 10 * epoch), *(("hot" if key % 2 else f"k{key}", 10 * epoch) for key in range(100))]
+        output = live.change(ms.Rebalance("sums", split=True), *rows) if epoch == 3 else live.epoch(*rows)
+        found = {row["k"]: row["n"] for row in output}
+        assert found.get("hot") == (51 * epoch if epoch else None), f"epoch {epoch}"
+        assert found.get("k0") == (epoch or None)
+    assert parts(live) == [3]
+
+
+def test_between_windows_keys_stay_whole(live: Live) -> None:
+    windows = timed(live).key_by("k").window(ms.tumbling("10 seconds")).aggregate("windows", n="count(*)")
+    sums = windows.sql("ends", "SELECT 'all' AS g, n, window_end AS at FROM input").key_by("g")
+    ends = sums.aggregate("sums", n="sum(n)", at="max(at)", parallelism=2)
+    flow = ends.key_by("g").window(ms.tumbling("20 seconds"), time="at").aggregate("last", n="max(n)")
+    live.start(flow.sink("out", live.sink))
+    for epoch in range(4):
+        live.epoch(*((f"k{key}", 10 * epoch) for key in range(100)))
+    with pytest.raises(ChangeError, match=r"(?s)CANNOT_SPLIT_KEYS.*between steps that go by event time"):
+        live.run.plan(ms.Rebalance("sums", split=True))

@@ -47,6 +47,12 @@ def test_more_partitions_stay_where_their_state_is() -> None:
     assert on(assign({"s": even_ranges(1)}, EXECUTORS[:2], before)) == ["0"]
 
 
+def test_new_executors_get_what_the_others_have_the_least_of() -> None:
+    before = assign({"s": even_ranges(3)}, EXECUTORS[:3], {})
+    after = assign({"s": even_ranges(5)}, EXECUTORS[:5], before)
+    assert on(after) == ["0", "3", "1", "4", "2"], "those that had executors before have all of their state there"
+
+
 def test_pins_and_drains() -> None:
     ranges = {"s": even_ranges(4)}
     before = assign(ranges, EXECUTORS[:2], {})

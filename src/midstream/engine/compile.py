@@ -234,7 +234,17 @@ class _Compiler:
             wanted, given = to_arrow(schemas[feedback.to]), to_arrow(schemas[feedback.input.id])
             if told := differences(wanted, given):
                 raise GraphError.bad_feedback(feedback.id, feedback.to, told)
+        self._check_splits()
         return Compiled(self._pipeline, schemas, self._keyed, self._sinks, self._analysed)
+
+    def _check_splits(self) -> None:
+        """Keys in parts give their results after the round in which steps do what is due by event time: too late for
+        such a step behind them, if that made rows for them."""
+        timed = {id_ for id_, keyed in self._keyed.items() if keyed.is_timed}
+        for id_, keyed in self._keyed.items():
+            behind = self._pipeline.behind({id_}) - {id_}
+            if keyed.step.splits and timed & behind and id_ in self._pipeline.behind(timed - behind):
+                raise ChangeError.indivisible(id_, "it lies between steps that go by event time")
 
     def _take(self, step: Step) -> bool:
         """Take over a step that is known with all above it: steps are immutable, so the same one is the same."""

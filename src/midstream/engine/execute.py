@@ -75,22 +75,23 @@ def execute(
     marks, clocked = _marks(version), _clocked(version)
     version.preaggregation.begin({id_ for id_, step in state.items() if step.splits})
 
-    def joined(reports: Reports, among: Reports, times: Mapping[str, Times] = MappingProxyType({})) -> Reports:
-        """The reports so far, and those of the rounds for keys in parts that what happened `among` them calls for."""
+    def joined(so_far: Reports, among: Reports, times: Mapping[str, Times] = MappingProxyType({})) -> Reports:
+        """The rounds for keys in parts that what happened `among` all so far calls for."""
         quiet = {id_: replace(step, firing=False) for id_, step in times.items()}
-        so_far = with_reports(state, reports, epoch)
-        pending = Pending.of(version, so_far, among)
-        while (now := pending.next(so_far)) is not None:
-            only, work = now
-            more = _Round(version, store, box, epoch, so_far, places, quiet, only, joined=work).run(batch)
-            reports = _both(reports, more)
-            so_far = with_reports(state, reports, epoch)
-            pending.done(work, more)
-        return reports
+        more: Reports = {}
+        now = with_reports(state, so_far, epoch)
+        pending = Pending.of(version, now, among)
+        while (found := pending.next(now)) is not None:
+            only, work = found
+            of_round = _Round(version, store, box, epoch, now, places, quiet, only, joined=work).run(batch)
+            more = _both(more, of_round)
+            now = with_reports(state, _both(so_far, more), epoch)
+            pending.done(work, of_round)
+        return more
 
     if not marks and not clocked:
-        only = _Round(version, store, box, epoch, state, places, loops=loops).run(batch)
-        return Executed(epoch, joined(only, only))
+        of_rows = _Round(version, store, box, epoch, state, places, loops=loops).run(batch)
+        return Executed(epoch, _both(of_rows, joined(of_rows, of_rows)))
     before = _watermarks(version, state, times, clock)
     # Timers by the clock need not wait for what the rows tell of time.
     fired = {id_ for id_ in clocked if _is_reached(state[id_].due, before[id_]) and not version.trial}
@@ -108,7 +109,7 @@ def execute(
         loops=loops,
     )
     of_rows = first.run(batch)
-    reports = joined(of_rows, of_rows, first.times)
+    reports = _both(of_rows, joined(of_rows, of_rows, first.times))
     times = advanced(times, marks, first.latest, clock)
     dues = {**_dues(before, state, reports), **_told(fired, reports)}
     done = Executed(epoch, reports, times, _watermarks(version, state, times, clock), dues)
@@ -135,12 +136,14 @@ def execute(
         },
         behind,
     )
-    more = second.run(batch)
-    both = joined(_both(reports, more), more, second.times)
+    of_due = second.run(batch)
     firing = {id_ for id_ in done.watermarks if id_ in behind}
     by_clock = (firing & clocked) - drained
-    late = {id_: _least([dues[id_], *(report.due for report in more[id_])]) for id_ in by_clock}
-    return replace(done, reports=both, dues={**dues, **_told(firing - by_clock, more), **late})
+    late = {id_: _least([dues[id_], *(report.due for report in of_due[id_])]) for id_ in by_clock}
+    dues |= {**_told(firing - by_clock, of_due), **late}
+    last = joined(_both(reports, of_due), of_due, second.times)
+    dues |= {id_: _least([dues[id_], *(report.due for report in last[id_])]) for id_ in dues.keys() & last.keys()}
+    return replace(done, reports=_both(_both(reports, of_due), last), dues=dues)
 
 
 @dataclass

@@ -103,10 +103,11 @@ def _homes(
     ranges: Sequence[HashRange], before: Sequence[Instance], usable: Sequence[str], total: Mapping[str, int]
 ) -> list[str]:
     """Where instances belong that nobody has moved: where they were, as far as that is even."""
-    places = _stay(ranges, before, usable)
+    shares = [_shares(wanted, before, usable) for wanted in ranges]
+    places = [held.most_common(1)[0][0] if held else None for held in shares]
     _fill(places, usable, total)
     homes = [str(place) for place in places]
-    _balance(homes, usable)
+    _balance(homes, usable, shares)
     return homes
 
 
@@ -119,17 +120,14 @@ def _standbys(place: str, number: int, executors: Sequence[Executor]) -> tuple[s
     return tuple(group[(number + i) % len(group)] for group in (far, near) for i in range(len(group)))
 
 
-def _stay(ranges: Sequence[HashRange], before: Sequence[Instance], usable: Sequence[str]) -> list[str | None]:
-    """For each range the executor that had most of it: there its state is."""
-    places: list[str | None] = []
-    for wanted in ranges:
-        shares: Counter[str] = Counter()
-        for instance in before:
-            shared = min(wanted.end, instance.range.end) - max(wanted.start, instance.range.start)
-            if shared > 0 and (place := instance.place(usable)) is not None:
-                shares[place] += shared
-        places.append(shares.most_common(1)[0][0] if shares else None)
-    return places
+def _shares(wanted: HashRange, before: Sequence[Instance], usable: Sequence[str]) -> Counter[str]:
+    """How much of a range each executor had: there its state is."""
+    shares: Counter[str] = Counter()
+    for instance in before:
+        shared = min(wanted.end, instance.range.end) - max(wanted.start, instance.range.start)
+        if shared > 0 and (place := instance.place(usable)) is not None:
+            shares[place] += shared
+    return shares
 
 
 def _fill(places: list[str | None], usable: Sequence[str], total: Mapping[str, int]) -> None:
@@ -140,15 +138,17 @@ def _fill(places: list[str | None], usable: Sequence[str], total: Mapping[str, i
             places[instance] = min(usable, key=lambda executor: (held[executor], total.get(executor, 0)))
 
 
-def _balance(places: list[str], usable: Sequence[str]) -> None:
-    """Move as few instances as it takes until no executor has two more than another."""
+def _balance(places: list[str], usable: Sequence[str], shares: Sequence[Counter[str]]) -> None:
+    """Move as few instances as it takes until no executor has two more than another: those first of which the executor
+    had the least."""
     while True:
         held = Counter(dict.fromkeys(usable, 0))
         held.update(places)
         most, least = max(usable, key=lambda e: held[e]), min(usable, key=lambda e: held[e])
         if held[most] < held[least] + 2:
             return
-        places[max(i for i, executor in enumerate(places) if executor == most)] = least
+        there = [i for i, executor in enumerate(places) if executor == most]
+        places[min(there, key=lambda i: (shares[i][most], -i))] = least
 
 
 def moves(before: Assignment, after: Assignment) -> dict[str, dict[int, tuple[str, str]]]:
