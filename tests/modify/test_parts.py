@@ -115,6 +115,8 @@ def test_a_hot_key_in_parts_and_whole_again(live: Live, distinct: bool) -> None:
     assert after.heat is not None
     each = [after.heat.of(range_) - DECAY * before.heat.of(range_) for range_ in after.ranges]
     assert max(each) * len(each) / sum(each) < 1.5, "every partition had about as many rows"
+    assert live.run.graph().step("sums").keys_in_parts == 1
+    assert "keys in parts: 1" in str(live.run.graph())
     checked.change(ms.Rescale("sums", 3))
     checked.change(ms.Rebalance("sums", 2, split=True))
     assert parts(live) == [2]

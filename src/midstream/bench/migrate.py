@@ -101,6 +101,9 @@ def migrate(options: MigrateOptions, environment: Environment) -> Report:
                 _merge(spark, options, server, progress)
             with executors(environment, policy, count, megabytes) as (spark, directory):
                 figures, run = _measure(spark, options, policy, limited, progress)
+                if figures.migration is not None:
+                    usual = f"usually up to {figures.epoch_p99_ms:,.0f} ms"
+                    progress.phase(f"{policy}: slowest epoch {figures.migration.peak_ms:,.0f} ms, {usual}")
                 progress.phase(f"{policy}: comparing the counts with a batch computation")
                 correct = _is_right(spark, options, run, server, directory)
                 measured[policy] = replace(figures, correct=correct)

@@ -90,7 +90,8 @@ def _replace(draft: Draft, change: Replace) -> None:
     ):
         raise ChangeError.wrong_kind(str(change), old.id, old.kind, f"a {new.kind} step to be replaced by one")
     if isinstance(new, KeyedStep) and isinstance(old, KeyedStep):
-        new = replace(new, parallelism=old.parallelism, ranges=old.ranges, compaction=old.compaction, splits=old.splits)
+        new = replace(new, parallelism=old.parallelism, ranges=old.ranges, compaction=old.compaction)
+        new = replace(new, splits=old.splits if new.keys == old.keys else ())
     if isinstance(new, AggregateStep) and isinstance(old, AggregateStep):
         new = replace(new, output_mode=old.output_mode, windowing=new.windowing or old.windowing)
     if isinstance(new, StatefulStep) and isinstance(old, StatefulStep):

@@ -168,6 +168,7 @@ class Step(Given):
     partitions: int | None
     state_rows: int
     state_bytes: int
+    keys_in_parts: int = Field(0, description="Keys whose state is in parts, on several instances.")
     target: str | None = None
     sql: str | None = Field(None, description="Its text, when it is SQL.")
     code: str | None = Field(None, description="Its function's text, when its file can be read.")

@@ -74,9 +74,12 @@ def execute(
     clock = time.time()
     marks, clocked = _marks(version), _clocked(version)
     version.preaggregation.begin({id_ for id_, step in state.items() if step.splits})
+    in_parts = any(state[id_].splits or keyed.step.splits for id_, keyed in version.compiled.keyed.items())
 
     def joined(so_far: Reports, among: Reports, times: Mapping[str, Times] = MappingProxyType({})) -> Reports:
         """The rounds for keys in parts that what happened `among` all so far calls for."""
+        if not in_parts or version.trial:
+            return {}
         quiet = {id_: replace(step, firing=False) for id_, step in times.items()}
         more: Reports = {}
         now = with_reports(state, so_far, epoch)

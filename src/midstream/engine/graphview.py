@@ -25,6 +25,7 @@ class GraphStep:
     partitions: int | None = None
     state_rows: int = 0
     state_bytes: int = 0
+    keys_in_parts: int = 0
     target: str | None = None
     sql: str | None = None
     code: str | None = None
@@ -36,6 +37,7 @@ class GraphStep:
         state = ""
         if self.partitions is not None:
             held = f"{self.state_rows:,} rows, {in_bytes(self.state_bytes)}"
+            held += f", keys in parts: {self.keys_in_parts}" if self.keys_in_parts else ""
             state = f"  by {', '.join(self.keys)}, {self.partitions} partitions, {held}"
         return f"{self.id} [{self.kind}]{reads}{state}{f'  → {self.target}' if self.target else ''}"
 
@@ -71,6 +73,7 @@ def describe(version: Version, last: Manifest) -> Graph:
                 partitions=len(version.ranges(step.id)) if keyed else None,
                 state_rows=state.rows if state else 0,
                 state_bytes=state.bytes if state else 0,
+                keys_in_parts=len(state.splits) if state else 0,
                 target=step.sink.describe().get("target") if isinstance(step, SinkStep) else None,
                 sql=step.text if isinstance(step, SqlStep) else None,
                 code=_text_of(step),

@@ -25,8 +25,6 @@ class Pending:
     def of(cls, version: Version, state: Mapping[str, StepState], reports: Mapping[str, list[TaskReport]]) -> Pending:
         """What there is to do after a round, whose writes are in the state."""
         pending = cls(version)
-        if version.trial:
-            return pending
         for id_, keyed in version.compiled.keyed.items():
             if id_ in reports and (_is_complete(keyed, state[id_]) or state[id_].splits != keyed.step.splits):
                 pending._touched[id_] = set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from midstream.engine.placer import Placer
-from midstream.engine.warming import Moving, launch, read_warmth
+from midstream.engine.warming import Moving, launch, read_warmth, stop
 from midstream.placement.assign import Assignment
 from midstream.state.hashspace import HashRange
 from midstream.state.store import Store
@@ -48,7 +48,7 @@ class Standby:
 
     def stop(self) -> None:
         if self._jobs:
-            self.store.put(f"{self._jobs[0].stop}/now", b"")
+            stop(self._jobs[0])
         self._held, self._jobs = {}, ()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,22 +45,24 @@ Moving: TypeAlias = Mapping[str, Mapping[str, tuple[HashRange, ...]]]
 _SILENCE_SECONDS = 30.0
 """They tell twice a second how far they are. One that does not has ended with its executor."""
 
+_LOOK_SECONDS = 0.2
+"""Between two looks whether a change still wants its state brought."""
+
 LITTLE_BYTES = 8 * 2**20
 """What all moving instances have together, below which nothing is brought beforehand."""
 
 
 @dataclass(frozen=True)
 class _Begin:
-    """The task that starts the process of a job. Rows name the jobs."""
+    """The task that starts the process of a job."""
 
-    jobs: tuple[WarmupJob, ...]
+    job: WarmupJob
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from midstream.state.warmup_worker import begin
 
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                begin(self.jobs[number])
+        for _ in batches:
+            begin(self.job)
         yield from ()
 
 
@@ -105,11 +108,24 @@ class Warmer:
             self.progress[modification] = warmth
 
         jobs = make_jobs(self.store, {}, moving, version.settings.fetch_bytes_per_second, follow=True)
-        warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told)
-        if wanted():
-            functions = tuple(keyed.function for keyed in version.compiled.keyed.values())
-            get_ready(self.spark, self.placer.cluster, list(moving), BeReady(functions))
-        _logger.info("modification %d: %s", modification, warmth)
+        try:
+            warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told)
+            if wanted():
+                functions = tuple(keyed.function for keyed in version.compiled.keyed.values())
+                get_ready(self.spark, self.placer.cluster, list(moving), BeReady(functions))
+            _logger.info("modification %d: %s", modification, warmth)
+        finally:
+            # What is committed until the boundary is brought there, too.
+            threading.Thread(target=self._end, args=(jobs[0], wanted), name="midstream-warm-up", daemon=True).start()
+
+    def _end(self, job: WarmupJob, wanted: Callable[[], bool]) -> None:
+        """Have the processes of a job, and those begun with it, end when it is no longer wanted."""
+        while wanted():
+            time.sleep(_LOOK_SECONDS)
+        try:
+            stop(job)
+        except StoreError:
+            _logger.warning("a warm-up could not be told to end, and ends with its executor", exc_info=True)
 
 
 def size_of(moving: Moving, steps: Mapping[str, StepState]) -> float:
@@ -157,25 +173,32 @@ def bring(
     wanted: Callable[[], bool],
     told: Callable[[Warmth], None] = lambda warmth: None,
 ) -> Warmth:
-    """Have jobs done on their executors; come back when all are finished, when one fails, or it is no longer wanted."""
+    """Have jobs done on their executors; come back when all are finished, when one fails, or it is no longer wanted.
+    Those that follow the commits go on until they are told to stop."""
     store = jobs[0].store
     launch(spark, cluster, jobs)
     last, heard = Warmth(), time.monotonic()
     while True:
         warmth = _together(read_warmth(store, job.path) for job in jobs)
         told(warmth)
-        if warmth.finished and not jobs[0].follow:
-            store.delete([job.path for job in jobs])
+        if warmth.finished:
+            if not jobs[0].follow:
+                store.delete([job.path for job in jobs])
             return warmth
         if warmth != last:
             last, heard = warmth, time.monotonic()
         elif time.monotonic() - heard > _SILENCE_SECONDS:
             warmth = replace(warmth, error=f"nothing was heard of it for {_SILENCE_SECONDS:.0f} s")
-        if warmth.finished or warmth.error or not wanted():
-            # They see it when they next tell how far they are. The next start sweeps the folder.
-            store.put(f"{jobs[0].stop}/now", b"")
+        if warmth.error or not wanted():
+            stop(jobs[0])
             return warmth
         time.sleep(0.1)
+
+
+def stop(job: WarmupJob) -> None:
+    """Tell a job, and those begun with it, to end: they see it when they next tell how far they are. The next start
+    sweeps the folder."""
+    job.store.put(f"{job.stop}/now", b"")
 
 
 def _together(several: Iterable[Warmth]) -> Warmth:
@@ -203,11 +226,12 @@ def arrivals(before: Assignment, after: Assignment) -> dict[str, dict[str, tuple
 
 
 def launch(spark: SparkSession, cluster: Cluster, jobs: Sequence[WarmupJob]) -> None:
-    """Have each job begun on its executor."""
+    """Have each job begun on its executor. One after the other: an executor that is new has libraries to load, and may
+    share its machine with those of the stream."""
     location = {executor.id: executor.location for executor in cluster.executors()}
-    numbers = spark.range(0, len(jobs), 1, len(jobs))
-    placed = cluster.placed(numbers, [location.get(job.executor, "") for job in jobs])
-    run_job(map_in_arrow(placed, _Begin(tuple(jobs)), NOTHING))
+    for job in jobs:
+        placed = cluster.placed(spark.range(0, 1, 1, 1), [location.get(job.executor, "")])
+        run_job(map_in_arrow(placed, _Begin(job), NOTHING))
 
 
 def get_ready(spark: SparkSession, cluster: Cluster, executors: Sequence[str], task: BeReady) -> None:
