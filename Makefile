@@ -13,6 +13,9 @@ RUN = env -u SPARK_HOME -u SPARK_CONF_DIR -u PYTHONPATH \
 	PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" \
 	SPARK_LOCAL_IP="$${SPARK_LOCAL_IP:-127.0.0.1}"
 
+# The drivers of tests live for seconds or minutes: Java's quick compiler alone serves them better than both.
+TEST_RUN = $(RUN) SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
@@ -30,10 +33,10 @@ demo: setup ## run the demo pipeline; ARGS=--once ends by itself with a verified
 
 test: lint ## lint, check types and run the tests; ARGS go to pytest
 	@scripts/browser.sh
-	$(RUN) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(TEST_RUN) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: setup ## run the long suite; ARGS go to pytest
-	$(RUN) $(BIN)/pytest -m long --timeout 3600 $(ARGS)
+	$(TEST_RUN) $(BIN)/pytest -m long --timeout 3600 $(ARGS)
 
 bench: setup ## run a benchmark, for instance ARGS="keycount --keys 1000000"
 	$(RUN) $(BIN)/midstream bench $(ARGS)

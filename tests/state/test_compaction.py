@@ -254,6 +254,21 @@ def test_no_base_is_merged_while_state_is_on_its_way(table: Table) -> None:
         compactor.close()
 
 
+def test_merges_wait_while_they_are_withheld(table: Table) -> None:
+    fill(table, 3)
+    merged = run_compaction(table.store, _due(plan_deltas, table))
+    compactor = Compactor(table.store, {"x": POLICY}, generation=1)
+    steps = {"x": StepState(table.ranges, {"t": table.state})}
+    compactor._finished.append(merged)
+    compactor.withheld = lambda: True
+    try:
+        assert compactor.apply(steps) == steps
+        compactor.withheld = lambda: False
+        assert compactor.apply(steps)["x"].tables["t"].segments == merged.outputs
+    finally:
+        compactor.close()
+
+
 def _due(plan: Any, table: Table) -> CompactionJob:
     job = plan("x", table.state, Planning(POLICY, generation=1))
     assert job is not None

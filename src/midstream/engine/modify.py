@@ -100,7 +100,7 @@ class Modifier:
         self._retain = retain_epochs
         self._placer = placer
         self._pulse = pulse
-        self._warmer = Warmer(spark, placer, ledger.store, lambda: self.latest().manifest)
+        self.warmer = Warmer(spark, placer, ledger.store, lambda: self.latest().manifest)
         self._examiner = Examiner(spark, ledger)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -274,12 +274,7 @@ class Modifier:
 
     def warmth(self, id_: int) -> Warmth | None:
         """How much of the state of instances that are to move has been brought to where they go, if they move."""
-        return self._warmer.progress.get(self.modification(id_).id)
-
-    @property
-    def moving(self) -> bool:
-        """Whether a change is under way that takes instances to other executors."""
-        return self._warmer.moving
+        return self.warmer.progress.get(self.modification(id_).id)
 
     def history(self) -> list[HistoryEntry]:
         with self._lock:
@@ -457,7 +452,7 @@ class Modifier:
         same = before.feed.shape.sources == read_by(examined.wish.pipeline)
         number = add_plan(self._ledger, examined.compiled, live, before.feed.folder if same else None)
         version = self._versions[number] = self._version(number, examined, before)
-        self._warmer.warm(
+        self.warmer.warm(
             id_,
             version,
             wanted=lambda: self.modification(id_).is_under_way and not self.stopping(),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from midstream.engine.compile import Compiled
+from midstream.engine.compile import Compiled, CompiledKeyed
 from midstream.task.report import TaskReport
 
 _BEGIN_AT = 2.0
@@ -45,6 +45,16 @@ class PreAggregation:
                 # could be costs it several times as much.
                 self.grouped[id_] = keyed.aggregates.supports_grouped
 
+    def take_over(self, before: PreAggregation) -> None:
+        """Go on with what the version before has found out about steps that aggregate the same. Trying the other way in
+        the first epoch of a change would have every executor compile it, only to give it up in the next."""
+        for id_, keyed in self.compiled.keyed.items():
+            known = before.compiled.keyed.get(id_)
+            if id_ in self.grouped and id_ in before.grouped and known is not None and _alike(keyed, known):
+                self.grouped[id_] = before.grouped[id_]
+                if id_ in before._hot:
+                    self._hot.add(id_)
+
     def begin(self, split: Set[str]) -> None:
         """Before an epoch: which steps have keys in parts. What goes to which part is told by the task that has
         aggregated it, so that these are always aggregated if they can be."""
@@ -74,6 +84,12 @@ class PreAggregation:
         if step in self._hot:
             return _COOL_AT
         return _END_AT if self.grouped[step] else _BEGIN_AT
+
+
+def _alike(one: CompiledKeyed, other: CompiledKeyed) -> bool:
+    if one.aggregates is None or other.aggregates is None:
+        return False
+    return (one.keys, one.aggregates.grouped_sql) == (other.keys, other.aggregates.grouped_sql)
 
 
 def hottest_share(reports: Sequence[TaskReport]) -> float:

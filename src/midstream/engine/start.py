@@ -73,8 +73,9 @@ def start(
             pulse=pulse,
         )
         latest, settings = lambda: modifier.latest().manifest, lambda: modifier.current.settings
-        moving, stopping = lambda: modifier.moving, lambda: modifier.stopping()
+        moving, stopping = lambda: modifier.warmer.moving, lambda: modifier.stopping()
         runner.compactor.held = moving
+        runner.compactor.withheld = lambda: modifier.warmer.arrived
         runner.compactor.deliver = Delivery(spark, placer, ledger.store, latest, settings, moving)
         standbys = Standby(spark, placer, ledger.store)
         membership = Membership(spark, placer, ledger.store, latest, settings, stopping)

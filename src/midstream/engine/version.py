@@ -133,7 +133,7 @@ def make_version(
             _prepare(sink.step.sink, context, ledger)
         contexts[id_] = context
         targets[id_] = StageTarget(id_, staging, schema, sink.step.sink.stage_options)
-    return Version(
+    version = Version(
         number=number,
         compiled=compiled,
         feed=feed,
@@ -145,6 +145,9 @@ def make_version(
         fork=fork,
         may_lose=may_lose,
     )
+    if before is not None:
+        version.preaggregation.take_over(before.preaggregation)
+    return version
 
 
 def _is_as_before(before: Version, id_: str, sink: Sink, context: SinkContext) -> bool:

@@ -77,11 +77,17 @@ class Warmer:
     progress: dict[int, Warmth] = field(default_factory=dict)
     """By modification: what its last pass has done so far, and what all of them have fetched."""
     _under_way: Callable[[], bool] | None = None
+    _arrived: bool = False
 
     @property
     def moving(self) -> bool:
         """Whether state is on its way to other executors, or there and waiting for its boundary."""
         return self._under_way is not None and self._under_way()
+
+    @property
+    def arrived(self) -> bool:
+        """Whether all that is to move is there, and waits for its boundary."""
+        return self._arrived and self.moving
 
     def warm(self, modification: int, version: Version, wanted: Callable[[], bool]) -> None:
         """Come back when the executors that get instances have their state, or it is no longer wanted. If they cannot
@@ -93,9 +99,10 @@ class Warmer:
             moving = arrivals(self.placer.assignment, self.placer.preview(ranges, settings.rules))
             if moving and size_of(moving, self.latest().steps) < LITTLE_BYTES:
                 return  # the first epoch fetches it faster than a process to bring it starts
-            self._under_way = wanted if moving else None
+            self._under_way, self._arrived = wanted if moving else None, False
             if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
                 self._warm(modification, moving, version, wanted)
+                self._arrived = True
             elif moving and settings.fetch_policy is FetchPolicy.ON_DEMAND:
                 cap = settings.fetch_bytes_per_second
                 jobs = make_jobs(self.store, self.latest().steps, moving, cap, by_heat=False)

@@ -50,6 +50,8 @@ class Compactor:
         """Called before a merge is offered to a commit: from then on, epochs read what it made."""
         self.held: Callable[[], bool] = lambda: False
         """While it says so no merge of a base begins: it would make anew what is just being moved."""
+        self.withheld: Callable[[], bool] = lambda: False
+        """While it says so, commits get no merges: the next epoch is to find what it needs where it runs."""
         self._lock = threading.Lock()
         self._finished = take_merges(store)
         self._applied: list[CompactionResult] = []
@@ -79,8 +81,11 @@ class Compactor:
 
     def apply(self, steps: Mapping[str, StepState]) -> dict[str, StepState]:
         """Before a commit: the steps with finished merges in place of their inputs."""
+        withheld = self.withheld()
         with self._lock:
-            finished, self._finished = self._finished, []
+            finished: list[CompactionResult] = []
+            if not withheld:
+                finished, self._finished = self._finished, []
             self._applied += finished
             failure, self._failure = self._failure, None
         if failure is not None:
