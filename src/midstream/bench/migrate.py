@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -238,8 +239,9 @@ def _figures(
 
     durations = [report.duration_ms for report in steady]
     (at,) = [report for report in later if report.epoch == applied]
-    # Merges go on meanwhile, and what they make is fetched by everybody: a little in many epochs.
-    moving = [r for r in later if r.steps["counts"].fetched_bytes > _MERGED_SHARE * at.state_bytes or r is at]
+    # What merges make is fetched by everybody: a little in many epochs, and more now and then, long after the move.
+    behind = (r for r in later if r.epoch > applied)
+    moving = [at, *takewhile(lambda r: r.steps["counts"].fetched_bytes > _MERGED_SHARE * at.state_bytes, behind)]
     return Measurement(
         keys=options.keys,
         rows_per_epoch=options.rows_per_epoch,
