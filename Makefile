@@ -13,7 +13,8 @@ RUN = env -u SPARK_HOME -u SPARK_CONF_DIR -u PYTHONPATH \
 	PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" \
 	SPARK_LOCAL_IP="$${SPARK_LOCAL_IP:-127.0.0.1}"
 
-# The drivers of tests live for seconds or minutes: Java's quick compiler alone serves them better than both.
+# The drivers of tests live for seconds or minutes: Java's quick compiler alone serves them better than both. Three
+# processes share the tests also on two cores, for many of them wait for servers, clocks and processes of their own.
 TEST_RUN = $(RUN) SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 help: ## list the targets
@@ -33,7 +34,7 @@ demo: setup ## run the demo pipeline; ARGS=--once ends by itself with a verified
 
 test: lint ## lint, check types and run the tests; ARGS go to pytest
 	@scripts/browser.sh
-	$(TEST_RUN) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(TEST_RUN) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: setup ## run the long suite; ARGS go to pytest
 	$(TEST_RUN) $(BIN)/pytest -m long --timeout 3600 $(ARGS)

@@ -26,7 +26,7 @@ LONGEST_FIRST = (
     "eventtime/test_joins.py",
     "cli/test_commands.py",
 )
-"""Files that take the longest. Two processes share the files: who gets one of these last works on alone."""
+"""Files that take the longest. Processes share the files: who gets one of these last works on alone."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

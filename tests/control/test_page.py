@@ -304,7 +304,7 @@ def test_a_change_by_keyboard_alone(shown: Page, orders: Orders, operator: httpx
 
 
 def tab_to(page: Page, test_id: str) -> None:
-    for _ in range(40):
+    for _ in range(60):
         if str(page.evaluate("document.activeElement?.dataset?.testid")).startswith(test_id):
             return
         page.keyboard.press("Tab")

@@ -207,6 +207,7 @@ def test_what_cannot_be_in_parts(live: Live) -> None:
 
 def timed(live: Live) -> ms.Stream:
     """The same rows, with the value as time, in seconds."""
+    live.events.directory.mkdir(parents=True)
     directory = str(live.events.directory)
     return ms.source(
         "events",
