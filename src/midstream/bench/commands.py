@@ -254,7 +254,10 @@ def recover(
     keys: Annotated[str, typer.Option(help="Sizes of the state, by comma.")] = "1000000,50000000",
     rows_per_epoch: Annotated[int, typer.Option(min=1)] = 100_000,
     repeats: Annotated[int, typer.Option(min=1, help="How often the driver of each size is killed.")] = 5,
-    s3: Annotated[bool, typer.Option("--s3", help="State in an object store, and no copies of it at hand.")] = False,
+    s3: Annotated[bool, typer.Option("--s3", help="State in an object store.")] = False,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="With --s3: no copies of it at hand, as on another machine.")
+    ] = False,
     megabytes_per_second: Annotated[float, typer.Option(min=1, help="What that store gives.")] = 100,
     json: Json = None,
     check: Check = False,
@@ -267,9 +270,9 @@ def recover(
     Example: midstream bench recover --keys 1000000,10000000 --s3
     """
     options = recover_bench.RecoverOptions(
-        _sizes(keys), rows_per_epoch, repeats, s3, megabytes_per_second, driver_memory=driver_memory
+        _sizes(keys), rows_per_epoch, repeats, s3, cold, megabytes_per_second, driver_memory=driver_memory
     )
-    chosen = replace(recover_bench.QUICK, s3=s3) if quick else options
+    chosen = replace(recover_bench.QUICK, s3=s3, cold=cold) if quick else options
     _run(lambda place: recover_bench.recover(chosen, place), json, check, dir, driver_memory)
 
 

@@ -34,6 +34,8 @@ class Orders:
     checkpoint: str
     store_options: Mapping[str, str] = field(default_factory=dict)
     driver_memory: str = "4g"
+    cache: str | None = None
+    """Where copies of state are kept; None for a place in its directory."""
 
     @property
     def told(self) -> Path:
@@ -91,10 +93,11 @@ class Driver:
 
 @contextmanager
 def driver(orders: Orders) -> Iterator[Driver]:
-    """Start a driver, whose caches are empty; nothing of it is left after the block."""
+    """Start a driver; nothing of it is left after the block but its cache, when it has been told where to have one."""
     directory = Path(orders.directory)
     (directory / "tmp").mkdir(parents=True)
-    environment = {**os.environ, "MIDSTREAM_CACHE_DIR": f"{directory}/cache", "TMPDIR": f"{directory}/tmp"}
+    cache = orders.cache or f"{directory}/cache"
+    environment = {**os.environ, "MIDSTREAM_CACHE_DIR": cache, "TMPDIR": f"{directory}/tmp"}
     command = [sys.executable, "-m", "midstream.bench.driver", json.dumps(asdict(orders))]
     spawned = time.time()
     with (directory / "driver.log").open("wb") as log:

@@ -39,7 +39,10 @@ class RecoverOptions:
     rows_per_epoch: int = 100_000
     repeats: int = 5
     s3: bool = False
-    """State in an object store in place of a directory; each driver starts without a copy of any of it."""
+    """State in an object store in place of a directory."""
+    cold: bool = False
+    """Whether each driver starts without a copy of any of it. Else it finds the cache of the one before, as on the same
+    machine: copies of immutable files outlive the process that made them."""
     megabytes_per_second: float = 100.0
     epochs: int = 10
     """Epochs of a driver until it is killed, in the middle of the next one."""
@@ -92,7 +95,8 @@ def recover(options: RecoverOptions, environment: Environment) -> Report:
                 )
     ratios = _ratios(places, measured)
     return Report(
-        bench=f"recover, state in {'an object store' if options.s3 else 'a directory'}",
+        bench=f"recover, state in {'an object store' if options.s3 else 'a directory'}"
+        f"{', no copies of it at hand' if options.cold else ''}",
         machine=machine,
         ours=measured,
         ratios=ratios,
@@ -146,6 +150,7 @@ def _live_and_die(options: RecoverOptions, name: str, place: Place, number: int,
         checkpoint=str(place.limited.checkpoint),
         store_options=place.limited.store_options,
         driver_memory=options.driver_memory,
+        cache=None if options.cold else str(place.directory / "cache"),
     )
     with driver(orders) as started:
         life = started.wait(options.epochs)
