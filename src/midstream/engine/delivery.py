@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _SMALL_BYTES = 24 * 2**20
-"""What is smaller is fetched by the tasks that need it: a process on each executor that would bring it costs more. With
-4 MB, a run merged every 18 epochs cost 6 epochs half a second each on a busy machine; fetching 24 MB takes a quarter of
-a second at 100 MB/s, once, and less when executors read side by side."""
+"""What is smaller is fetched by the tasks that need it: a process on each executor that would bring it probably costs
+more. Fetching 24 MB takes a quarter of a second at 100 MB/s, once, and less when executors read side by side."""
 
 
 @dataclass(frozen=True)
