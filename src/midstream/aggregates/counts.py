@@ -31,7 +31,7 @@ class Count(Partial):
         return Updated({self.name: Lane(total).array(pa.int64())})
 
     def merged(self, parts: Columns, runs: Runs) -> Columns:
-        return {self.name: Lane(runs.reduce(np.add, Lane.of(parts[self.name]).filled(0))).array(pa.int64())}
+        return added_up(self.name, parts, runs)
 
     def _count(self, batch: Batch) -> Positions:
         if batch.grouped:
@@ -42,3 +42,8 @@ class Count(Partial):
         if counted is None:
             return batch.groups.sizes
         return batch.runs.reduce(np.add, counted.astype(np.int64))
+
+
+def added_up(name: str, parts: Columns, runs: Runs) -> Columns:
+    """The counts of keys, made of those of their parts."""
+    return {name: Lane(runs.reduce(np.add, Lane.of(parts[name]).filled(0))).array(pa.int64())}

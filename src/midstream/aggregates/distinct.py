@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from midstream.aggregates.arrays import Columns, Lane, conform
+from midstream.aggregates.counts import added_up
 from midstream.aggregates.partial import Batch, Partial, Updated
 from midstream.aggregates.runs import Runs
 from midstream.aggregates.shipment import Shipped
@@ -42,7 +43,7 @@ class DistinctCount(Partial):
         return (self.table,)
 
     def merged(self, parts: Columns, runs: Runs) -> Columns:
-        return {self.name: Lane(runs.reduce(np.add, Lane.of(parts[self.name]).filled(0))).array(pa.int64())}
+        return added_up(self.name, parts, runs)
 
     def update(self, batch: Batch, old: Columns) -> Updated:
         runs, groups = batch.runs.where(batch.rows_with(*self.values)), batch.groups

@@ -39,8 +39,7 @@ class Extreme(Partial):
     def merged(self, parts: Columns, runs: Runs) -> Columns:
         column = conform(parts[self.name], self.type)
         if Lane.fits(self.type):
-            lane = Lane.of(column)
-            return {self.name: self._best_of_lane(runs, lane).array(self.type)}
+            return {self.name: self._best_of_lane(runs, Lane.of(column)).array(self.type)}
         return {self.name: self._best(column, runs)}
 
     def _best(self, column: pa.Array, runs: Runs) -> pa.Array:

@@ -17,18 +17,16 @@ from midstream.aggregates.arrays import Columns, conform
 from midstream.aggregates.distinct import DistinctCount
 from midstream.aggregates.function import MAIN, AggregateFunction, state_columns
 from midstream.aggregates.runs import Runs
-from midstream.state.hashspace import SUBKEY_BITS, HashRange
+from midstream.state.hashspace import SUBKEY_MASK, HashRange, subkey_hashes
 from midstream.state.keys import group_rows
 from midstream.state.matching import match_groups
-from midstream.state.splits import Split, hashes_of, place_around, wholes_of
+from midstream.state.splits import Split, divided_anew, hashes_of, place_around, whole_at
 from midstream.state.tables import Groups, Hashes, KeyedResult, Mask, Snapshot, TableDelta, TableSpec, WideSnapshot
-
-_SUBKEYS = np.int64(2**SUBKEY_BITS - 1)
 
 
 @dataclass(frozen=True)
-class Parted:
-    """An aggregate in the round with the rows. Keys in parts give nothing in it; which of them got rows is told."""
+class _WithParts:
+    """An aggregate of which some keys are in parts."""
 
     aggregate: AggregateFunction
     splits: tuple[Split, ...]
@@ -40,6 +38,11 @@ class Parted:
     @property
     def output(self) -> pa.Schema:
         return self.aggregate.output
+
+
+@dataclass(frozen=True)
+class Parted(_WithParts):
+    """It in the round with the rows. Keys in parts give nothing in it; which of them got rows is told."""
 
     def run(self, rows: pa.Table, groups: Groups, snapshot: Snapshot) -> KeyedResult:
         columns, deltas = self.aggregate.update(rows, groups, snapshot)
@@ -51,34 +54,25 @@ class Parted:
             whole = pa.array(np.flatnonzero(~in_parts))
             of_whole = {name: column.take(whole) for name, column in columns.items()}
             output = self.aggregate.finished(groups.keys.take(whole), of_whole)
-        return KeyedResult(output, deltas, touched=wholes_of(self.splits, groups.hashes[in_parts].tolist()))
+        whole_of = whole_at(self.splits)
+        touched = {whole_of[hash_] for hash_ in groups.hashes[in_parts].tolist()}
+        return KeyedResult(output, deltas, touched=tuple(sorted(touched)))
 
 
 @dataclass(frozen=True)
-class Joined:
-    """The same aggregate in the round after it: results of the keys in parts that were `touched`, or of all of them.
-    If other parts are `wanted`, their state is divided anew."""
+class Joined(_WithParts):
+    """It in the round after that: results of the keys in parts that were `touched`, or of all of them. If other parts
+    are `wanted`, their state is divided anew."""
 
-    aggregate: AggregateFunction
-    splits: tuple[Split, ...]
     wanted: tuple[Split, ...]
     touched: frozenset[int]
 
-    @property
-    def tables(self) -> tuple[TableSpec, ...]:
-        return self.aggregate.tables
-
-    @property
-    def output(self) -> pa.Schema:
-        return self.aggregate.output
-
     def run_within(self, mine: HashRange, snapshot: WideSnapshot) -> KeyedResult:
-        mine_now = [s for s in self.splits if s.hash in mine]
-        due = [s for s in mine_now if self.aggregate.complete or s.hash in self.touched]
+        due = [s for s in self.splits if s.hash in mine and (self.aggregate.complete or s.hash in self.touched)]
         output = results_of(self.aggregate, due, snapshot)
         if self.wanted == self.splits:
             return KeyedResult(output)
-        had = {split.hash: split for split in self.splits}
+        had = {split.hash for split in self.splits}
         made = tuple(s for s in self.wanted if s.hash in mine and (s.hash in had or self._exists(s.hash, snapshot)))
         return KeyedResult(output, self._divided_anew(mine, snapshot), splits=made)
 
@@ -87,13 +81,10 @@ class Joined:
         return bool(_rows_at(snapshot, [hash_])[1].num_rows)
 
     def _divided_anew(self, mine: HashRange, snapshot: WideSnapshot) -> dict[str, TableDelta]:
-        had = {split.hash: split for split in self.splits}
-        get = {split.hash: split for split in self.wanted}
         writes = {table.name: _Writes(table) for table in self.tables}
-        for hash_ in sorted(had.keys() | get.keys()):
-            before, after = (splits.get(hash_, Split(hash_, 1)) for splits in (had, get))
-            if before != after and any(place in mine for place in (*before.places, *after.places)):
-                _, rows = _rows_at(snapshot, [hash_])
+        for before, after in divided_anew(self.splits, self.wanted):
+            if any(place in mine for place in (*before.places, *after.places)):
+                _, rows = _rows_at(snapshot, [before.hash])
                 for row in range(rows.num_rows):
                     key = rows.select(self.aggregate.keys.names).slice(row, 1)
                     self._divide(key, before, after, mine, snapshot, writes)
@@ -136,8 +127,8 @@ def results_of(aggregate: AggregateFunction, splits: Sequence[Split], snapshot: 
     hashes, rows = _rows_at(snapshot, hashes_of(splits))
     if not rows.num_rows:
         return aggregate.output.empty_table()
-    whole_at = {place: split.hash for split in splits for place in split.places}
-    wholes = np.array([whole_at[hash_] for hash_ in hashes.tolist()], np.int64)
+    whole_of = whole_at(splits)
+    wholes = np.array([whole_of[hash_] for hash_ in hashes.tolist()], np.int64)
     groups = group_rows(wholes, rows.select(aggregate.keys.names))
     return aggregate.finished(groups.keys, _merged(aggregate, rows, groups))
 
@@ -179,19 +170,16 @@ def _divide_values(
         for hashes, rows in snapshot.within(place_around(place)).scan_hashed(table.name):
             own = np.flatnonzero(match_groups(key, rows.select(key.column_names)) >= 0)
             hashes, rows = hashes[own], rows.take(pa.array(own)).select(table.keys.names)
-            part = ((hashes ^ np.int64(before.hash)) & _SUBKEYS) % after.ways
+            subkeys = (hashes ^ np.int64(before.hash)) & SUBKEY_MASK
+            part = subkeys % after.ways
             counts += np.bincount(part, minlength=after.ways)
             moves = places[part] != place
-            there = (places[part] & ~_SUBKEYS) | (hashes & _SUBKEYS)
-            arrives = moves & _within(places[part], mine)
+            there = subkey_hashes(places[part], subkeys)
+            arrives = moves & mine.holds(there)
             writes.put(there[arrives], rows.filter(pa.array(arrives)), fresh=int(arrives.sum()))
             if place in mine:
                 writes.delete(hashes[moves], rows.filter(pa.array(moves)))
     return [int(count) for count in counts]
-
-
-def _within(hashes: Hashes, range_: HashRange) -> Mask:
-    return np.array([hash_ in range_ for hash_ in hashes.tolist()], np.bool_)
 
 
 def _repeated(row: pa.Table, times: int) -> pa.Table:

@@ -8,13 +8,9 @@ from dataclasses import replace
 from midstream.changes.change import Change, ChangeSet, Rebalance
 from midstream.errors import ChangeError
 from midstream.state.hashspace import WHOLE
-from midstream.state.heat import Heat
+from midstream.state.heat import HOT_SHARE, Heat
 from midstream.state.manifest import StepState
-from midstream.state.splits import MOST_WAYS, Split
-
-HOT_SHARE = 0.5
-"""Of what a partition has to do if all have equally much: a key with more than that is kept in parts. Below it, moving
-the cuts between partitions makes up for it."""
+from midstream.state.splits import MOST_WAYS, Split, divided_anew
 
 
 def balanced(change: Change, state: Mapping[str, StepState]) -> Change:
@@ -29,15 +25,14 @@ def balanced(change: Change, state: Mapping[str, StepState]) -> Change:
         raise ChangeError.bad_ranges(change.step, f"at least one partition is needed, not {parts}")
     heat = known.heat if known.heat is not None else Heat.none()
     splits = _splits(change, known, heat, parts)
-    had, get = ({split.hash: split for split in of_step} for of_step in (known.splits, splits))
-    for hash_ in sorted(had.keys() | get.keys()):
-        before, after = (of_step.get(hash_, Split(hash_, 1)) for of_step in (had, get))
-        heat = heat.moved(known.hot.rows.get(hash_, 0.0), before.places, after.places)
+    for before, after in divided_anew(known.splits, splits):
+        heat = heat.moved(known.hot.rows.get(before.hash, 0.0), before.places, after.places)
     starts = [range_.start for range_ in heat.cut(parts)]
     return replace(change, starts=starts, splits=None if change.split is None else splits)
 
 
 def _splits(change: Rebalance, known: StepState, heat: Heat, parts: int) -> tuple[Split, ...]:
+    """Keys in parts from then on. For those that are not hot, cuts between partitions make up."""
     if change.split is None:
         return known.splits
     if not change.split or parts == 1:

@@ -29,7 +29,7 @@ from midstream.state.manifest import StepState
 from midstream.state.reader import Fetch
 from midstream.state.splits import Split, split_sql
 from midstream.state.store import Store
-from midstream.state.tables import AfterRowsFunction, KeyedFunction, TimedFunction, Times
+from midstream.state.tables import JoiningFunction, KeyedFunction, TimedFunction, Times
 from midstream.task.keyed import HASH_COLUMN, KeyedTask
 from midstream.task.report import Told
 from midstream.task.staging import StageTarget, StageTask
@@ -241,7 +241,7 @@ class Dataflow:
             return map_in_arrow(rows, task, keyed.output, reads=task.input.names)
         return map_in_arrow(rows, task, NOTHING)
 
-    def _function(self, keyed: CompiledKeyed, state: StepState) -> KeyedFunction | TimedFunction | AfterRowsFunction:
+    def _function(self, keyed: CompiledKeyed, state: StepState) -> KeyedFunction | TimedFunction | JoiningFunction:
         if keyed.step.id in self.joined:
             return self.joined[keyed.step.id]
         if self._splits(state) and isinstance(keyed.function, AggregateFunction):

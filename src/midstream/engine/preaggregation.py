@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from midstream.engine.compile import Compiled, CompiledKeyed
+from midstream.state.heat import HOT_SHARE
 from midstream.task.report import TaskReport
 
 _BEGIN_AT = 2.0
@@ -20,8 +21,6 @@ _END_AT = 1.4
 """Rows for each row left. Aggregating costs Spark about a third of what a row costs on its way into the state task, so
 it pays from a reduction of 1.5 on; the gap between the two bounds keeps a step from flapping."""
 
-_HOT_SHARE = 0.5
-"""Of what an instance has to do if all have equally much: a bin with more rows than that is hot."""
 _COOL_AT = 1.05
 """Rows for each row left at which a hot step has no hot key any more. Aggregated, the bins no longer show it."""
 
@@ -79,7 +78,7 @@ class PreAggregation:
         """The reduction from which on it pays, or goes on to pay."""
         if not self.grouped[step]:
             self._hot.discard(step)
-            if hottest_share(reports) * len(reports) > _HOT_SHARE and len(reports) > 1:
+            if hottest_share(reports) * len(reports) > HOT_SHARE and len(reports) > 1:
                 self._hot.add(step)
         if step in self._hot:
             return _COOL_AT

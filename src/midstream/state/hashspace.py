@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from midstream.state.tables import Hashes
+from midstream.state.tables import Hashes, Mask
 
 HASH_MIN = -(2**63)
 HASH_END = 2**63
@@ -27,7 +27,7 @@ The lower 40 bits are free for a *sub-key*: a table may store many rows of one g
 upper bits, so they stay in the group's partition and are still found by binary search (see `subkey_hashes`).
 """
 SUBKEY_BITS = 64 - PLACE_BITS
-_SUBKEY_MASK = np.int64(2**SUBKEY_BITS - 1)
+SUBKEY_MASK = np.int64(2**SUBKEY_BITS - 1)
 
 
 @dataclass(frozen=True, order=True)
@@ -43,6 +43,10 @@ class HashRange:
 
     def __contains__(self, hash_: int) -> bool:
         return self.start <= hash_ < self.end
+
+    def holds(self, hashes: Hashes) -> Mask:
+        """Which of some hashes lie in this range."""
+        return (hashes >= self.start) & (hashes <= self.end - 1)
 
     def overlaps(self, first: int, last: int) -> bool:
         """Whether any hash of the closed interval `first..last` lies in this range."""
@@ -82,7 +86,7 @@ def ranges_from(starts: Sequence[int]) -> tuple[HashRange, ...]:
 
 def subkey_hashes(groups: Hashes, subkeys: Hashes) -> Hashes:
     """Hashes for rows of a group told apart by a sub-key: the group's place, the sub-key's lower bits."""
-    return (groups & ~_SUBKEY_MASK) | ((groups ^ subkeys) & _SUBKEY_MASK)
+    return (groups & ~SUBKEY_MASK) | ((groups ^ subkeys) & SUBKEY_MASK)
 
 
 def partition_sql(hash_column: str, ranges: Sequence[HashRange]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from midstream.state.hashspace import BIN_BITS, BINS, HASH_MIN, PLACE_BITS, HashRange, ranges_from
-from midstream.state.splits import Split
+from midstream.state.splits import Split, whole_at
 from midstream.state.tables import Groups
 
 _BIN_WIDTH = 2 ** (64 - BIN_BITS)
@@ -29,6 +29,9 @@ _STEPS = 8
 BinCounts: TypeAlias = tuple[int, bytes]
 """Rows by bin as a task reports them: the number of the first bin, and counts from there on as 32-bit integers."""
 
+
+HOT_SHARE = 0.5
+"""Of what an instance has to do if all have equally much: what has more than that, a bin or a key, is hot."""
 
 KeyCounts: TypeAlias = tuple[tuple[int, int], ...]
 """Hashes of keys with many rows, as a task reports them, and how many."""
@@ -113,7 +116,7 @@ class HotKeys:
     def after(self, reports: Iterable[KeyCounts], splits: Sequence[Split]) -> HotKeys:
         """Those one epoch later. What the parts of a key had counts for the key."""
         rows = {hash_: count * DECAY for hash_, count in self.rows.items()}
-        whole = {place: split.hash for split in splits for place in split.places}
+        whole = whole_at(splits)
         for counts in reports:
             for hash_, count in counts:
                 key = whole.get(hash_, hash_)

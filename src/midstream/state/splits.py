@@ -6,7 +6,7 @@ lie in different partitions, whatever their number. A part is a row like any oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,10 +46,19 @@ def hashes_of(splits: Iterable[Split]) -> Hashes:
     return np.unique(np.array([place for split in splits for place in split.places], np.int64))
 
 
-def wholes_of(splits: Sequence[Split], hashes: Iterable[int]) -> tuple[int, ...]:
-    """The hashes of the keys whose parts are at the given ones."""
-    at = {place: split.hash for split in splits for place in split.places}
-    return tuple(sorted({at[hash_] for hash_ in hashes if hash_ in at}))
+def whole_at(splits: Iterable[Split]) -> dict[int, int]:
+    """By the hash of a part, that of its key."""
+    return {place: split.hash for split in splits for place in split.places}
+
+
+def divided_anew(before: Iterable[Split], after: Iterable[Split]) -> Iterator[tuple[Split, Split]]:
+    """The keys that get other parts than they had. One that is whole has one part."""
+    had, get = ({split.hash: split for split in splits} for splits in (before, after))
+    for hash_ in sorted(had.keys() | get.keys()):
+        whole = Split(hash_, 1)
+        old, new = had.get(hash_, whole), get.get(hash_, whole)
+        if old != new:
+            yield old, new
 
 
 def place_around(hash_: int) -> HashRange:

@@ -197,7 +197,7 @@ class TimedFunction(Protocol):
 
 
 @runtime_checkable
-class AfterRowsFunction(Protocol):
+class JoiningFunction(Protocol):
     """The work of a keyed step in a round without rows, on what all partitions have made of theirs."""
 
     @property

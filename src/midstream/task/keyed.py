@@ -27,8 +27,8 @@ from midstream.state.reader import Fetch, PartitionSnapshot
 from midstream.state.segment import encode_segment
 from midstream.state.store import Store
 from midstream.state.tables import (
-    AfterRowsFunction,
     Groups,
+    JoiningFunction,
     KeyedFunction,
     KeyedResult,
     TableDelta,
@@ -55,7 +55,7 @@ class KeyedTask:
     step: str
     epoch: int
     store: Store
-    function: KeyedFunction | TimedFunction | AfterRowsFunction
+    function: KeyedFunction | TimedFunction | JoiningFunction
     input: pa.Schema
     keys: tuple[str, ...]
     ranges: tuple[HashRange, ...]
@@ -135,7 +135,7 @@ class KeyedTask:
         return self.complete or self.woken or (self.times is not None and self.times.firing)
 
     def _result(self, rows: pa.Table, groups: Groups, snapshot: PartitionSnapshot) -> KeyedResult:
-        if isinstance(self.function, AfterRowsFunction):
+        if isinstance(self.function, JoiningFunction):
             return self.function.run_within(snapshot.partition, snapshot)
         if isinstance(self.function, TimedFunction):
             assert self.times is not None
