@@ -13,10 +13,6 @@ RUN = env -u SPARK_HOME -u SPARK_CONF_DIR -u PYTHONPATH \
 	PYSPARK_PYTHON="$(CURDIR)/$(BIN)/python" \
 	SPARK_LOCAL_IP="$${SPARK_LOCAL_IP:-127.0.0.1}"
 
-# The drivers of tests live for seconds or minutes: Java's quick compiler alone serves them better than both. Three
-# processes share the tests also on two cores, for many of them wait for servers, clocks and processes of their own.
-TEST_RUN = $(RUN) SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
@@ -32,12 +28,13 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## run the demo pipeline; ARGS=--once ends by itself with a verified result
 	$(RUN) $(BIN)/midstream demo $(ARGS)
 
+# Three processes also on two cores: many tests wait for servers, clocks and processes of their own.
 test: lint ## lint, check types and run the tests; ARGS go to pytest
 	@scripts/browser.sh
-	$(TEST_RUN) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(RUN) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: setup ## run the long suite; ARGS go to pytest
-	$(TEST_RUN) $(BIN)/pytest -m long --timeout 3600 $(ARGS)
+	$(RUN) $(BIN)/pytest -m long --timeout 3600 $(ARGS)
 
 bench: setup ## run a benchmark, for instance ARGS="keycount --keys 1000000"
 	$(RUN) $(BIN)/midstream bench $(ARGS)

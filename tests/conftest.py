@@ -15,6 +15,11 @@ settings.load_profile("midstream")
 
 pytest_plugins = ["tests.servers"]
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Drivers of tests, also those in processes of their own, live for seconds or minutes: what Java's second compiler would
+# win never comes back.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+
 LONGEST_FIRST = (
     "cluster/test_chaos.py",
     "recovery/test_tasks.py",

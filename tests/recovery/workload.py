@@ -56,8 +56,6 @@ def session(master: str, settings: dict[str, str]) -> SparkSession:
         .config("spark.sql.streaming.minBatchesToRetain", "100000")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
-        # These JVMs live for seconds: what the second compiler would win never comes back.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     )
     for name, value in settings.items():
         builder = builder.config(name, value)

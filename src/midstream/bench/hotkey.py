@@ -20,6 +20,7 @@ from midstream.bench.executors import executors
 from midstream.bench.report import Measurement, Report, at_most
 from midstream.bench.session import CORES
 from midstream.bench.verify import same_counts
+from midstream.bench.workload import Workload, hot_key
 from midstream.engine.epochs import EpochReport
 from midstream.engine.run import Run
 
@@ -41,13 +42,12 @@ class HotKeyOptions:
     judged: bool = True
 
     @property
-    def key_sql(self) -> str:
-        # One hash says whether a row is of the hot key, another which other key it has.
-        hot = f"pmod(xxhash64(value, 1), 1000L) < {round(self.share * 1000)}L"
-        return f"CASE WHEN {hot} THEN 0L ELSE 1L + pmod(xxhash64(value, 2), {self.keys - 1}L) END"
+    def workload(self) -> Workload:
+        return hot_key(self.keys, self.rows_per_epoch, self.share)
 
     def rows(self, values: DataFrame) -> DataFrame:
-        return values.selectExpr(f"{self.key_sql} AS key", f"pmod(xxhash64(value, 3), {self.values}L) AS v")
+        key = f"{self.workload.key_sql} AS key"
+        return values.selectExpr(key, f"pmod(xxhash64(value, 3), {self.values}L) AS v")
 
 
 QUICK = HotKeyOptions(
@@ -91,11 +91,7 @@ def hotkey(options: HotKeyOptions, environment: Environment) -> Report:
 
 
 def _flow(options: HotKeyOptions) -> ms.Pipeline:
-    size = options.rows_per_epoch
-    values = ms.source(
-        "source",
-        lambda spark: spark.readStream.format("rate-micro-batch").option("rowsPerBatch", size).load().select("value"),
-    )
+    values = ms.source("source", options.workload.stream)
     keyed = values.transform("keys", options.rows).key_by("key")
     counts = keyed.aggregate("values", n=F.count_distinct("v"), parallelism=options.instances)
     return counts.sink("out", ms.sinks.noop())

@@ -51,6 +51,14 @@ def zipf_keys(keys: int, rows_per_epoch: int, exponent: float = 1.1) -> Workload
     return Workload(keys, rows_per_epoch, f"CASE WHEN value < {keys}L THEN value ELSE {drawn} END")
 
 
+def hot_key(keys: int, rows_per_epoch: int, share: float) -> Workload:
+    """Key 0 with this share of all rows, the others at random."""
+    # One hash says whether a row is of the hot key, another which other key it has.
+    hot = f"pmod(xxhash64(value, 1), 1000L) < {round(share * 1000)}L"
+    sql = f"CASE WHEN {hot} THEN 0L ELSE 1L + pmod(xxhash64(value, 2), {keys - 1}L) END"
+    return Workload(keys, rows_per_epoch, sql)
+
+
 def rotating_keys(keys: int, rows_per_epoch: int) -> Workload:
     """Key after key: an epoch of `keys` rows has every key once."""
     return Workload(keys, rows_per_epoch, f"pmod(value, {keys}L)")

@@ -10,7 +10,6 @@ from typing import Any
 from midstream.changes.change import Change, Drain, Migrate, Tune, single_changes
 from midstream.errors import ChangeError
 from midstream.placement.assign import Rules
-from midstream.state.reader import Fetch
 
 _BOUNDS: Mapping[str, tuple[float, float]] = {
     "trigger_seconds": (0, 86_400),
@@ -41,13 +40,6 @@ class Settings:
     rows_per_file: Mapping[str, float] = field(default_factory=dict)
     rules: Rules = field(default_factory=Rules)
     """Where instances must run, and where not."""
-
-    @property
-    def fetch(self) -> Fetch:
-        """What of its state a task has here before it looks at its rows."""
-        return {FetchPolicy.ORDER_UNAWARE: Fetch.UP_TO_OWN, FetchPolicy.ALL_AT_ONCE: Fetch.ALL}.get(
-            self.fetch_policy, Fetch.NOTHING
-        )
 
     def after(self, change: Change) -> Settings:
         settings = self

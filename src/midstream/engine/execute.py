@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from midstream.aggregates.parts import Joined
+from midstream.changes.settings import FetchPolicy
 from midstream.engine.dataflow import Dataflow
 from midstream.engine.joining import Pending
 from midstream.engine.loops import Returned
@@ -25,6 +26,7 @@ from midstream.engine.windows import sources_above
 from midstream.eventtime.watermarks import Mark, advanced, reached
 from midstream.state.heat import Heat
 from midstream.state.manifest import SourceTime, StepState, with_range_delete
+from midstream.state.reader import Fetch
 from midstream.state.store import Store
 from midstream.state.tables import Times
 from midstream.task.report import TaskReport
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 Reports: TypeAlias = Mapping[str, list[TaskReport]]
 """What tasks did, by step."""
+
+_FETCHED = {FetchPolicy.ORDER_UNAWARE: Fetch.UP_TO_OWN, FetchPolicy.ALL_AT_ONCE: Fetch.ALL}
+"""What of its state a task has at hand before it looks at its rows: nothing but with these."""
 
 _TRIES = 3
 _END_OF_TIME = 253_402_300_799_000_000
@@ -185,7 +190,7 @@ class _Round:
                 careful=version.careful,
                 trial=version.trial,
                 places=self.places,
-                fetch=version.settings.fetch,
+                fetch=_FETCHED.get(version.settings.fetch_policy, Fetch.NOTHING),
                 watched=version.watched if self.only is None else {},
                 times=self.times,
                 loops=self.loops,
