@@ -8,7 +8,6 @@ There are no more executors than cores: with more, tasks would wait for each oth
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +17,7 @@ import midstream as ms
 from midstream.bench.environment import Environment
 from midstream.bench.executors import executors
 from midstream.bench.merged import EVERY_SECONDS, SMALL_EPOCH, merge_all
-from midstream.bench.ours import Midstream, by_aggregate, by_function
+from midstream.bench.ours import Midstream, by_aggregate, by_function, wait_for
 from midstream.bench.report import BalanceFigures, Measurement, Report, at_most
 from midstream.bench.session import CORES
 from midstream.bench.trial import Trial, fill
@@ -26,7 +25,6 @@ from midstream.bench.verify import counts_are_right
 from midstream.bench.window import Window
 from midstream.bench.workload import zipf_keys
 from midstream.engine.epochs import EpochReport
-from midstream.engine.run import Run
 from midstream.quantiles import percentile
 
 MOST_SPREAD = 1.5
@@ -91,15 +89,6 @@ def balance(options: BalanceOptions, environment: Environment) -> Report:
         ratios=ratios,
         targets=(at_most(last, ratios[last], MOST_SPREAD),) if options.judged else (),
     )
-
-
-def wait_for(run: Run, reports: Sequence[EpochReport], more: int) -> None:
-    """Wait until there are so many more reports."""
-    wanted = len(reports) + more
-    while len(reports) < wanted:
-        time.sleep(0.05)
-        if run.status == "failed" and run.exception is not None:
-            raise run.exception
 
 
 def figures_of(reports: Sequence[EpochReport], step: str, keys: int, rows_per_epoch: int) -> Measurement:

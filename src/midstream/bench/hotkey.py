@@ -14,9 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import midstream as ms
-from midstream.bench.balance import MOST_SPREAD, figures_of, wait_for
+from midstream.bench.balance import MOST_SPREAD, figures_of
 from midstream.bench.environment import Environment
 from midstream.bench.executors import executors
+from midstream.bench.ours import wait_for
 from midstream.bench.report import Measurement, Report, at_most
 from midstream.bench.session import CORES
 from midstream.bench.verify import same_counts

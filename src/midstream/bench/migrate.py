@@ -23,7 +23,7 @@ from midstream.bench.environment import Environment
 from midstream.bench.executors import executors
 from midstream.bench.machine import Machine
 from midstream.bench.merged import EVERY_SECONDS, SMALL_EPOCH, base, merge_all
-from midstream.bench.ours import MidstreamRunning
+from midstream.bench.ours import MidstreamRunning, failure_of, wait_for
 from midstream.bench.progress import Progress
 from midstream.bench.report import Measurement, MigrationFigures, Report, Target, at_most
 from midstream.bench.servers import S3Server, s3_server
@@ -142,7 +142,8 @@ def _fill(spark: SparkSession, options: MigrateOptions, server: S3Server, progre
     for epoch in range(wanted):
         progress.phase(f"filling {options.keys:,} keys ({epoch + 1}/{wanted})")
         while run.last_epoch < epoch:
-            _require_running(run)
+            if (failure := failure_of(run)) is not None:
+                raise failure
             time.sleep(0.1)
     run.stop()
 
@@ -163,11 +164,6 @@ def _merge(spark: SparkSession, options: MigrateOptions, server: S3Server, progr
         run.stop()
 
 
-def _require_running(run: Run) -> None:
-    if run.status == "failed" and run.exception is not None:
-        raise run.exception
-
-
 def _measure(
     spark: SparkSession, options: MigrateOptions, policy: FetchPolicy, server: S3Server, progress: Progress
 ) -> tuple[Measurement, Run]:
@@ -183,18 +179,18 @@ def _measure(
     reports: list[EpochReport] = []
     run.on_epoch(reports.append)
     progress.phase(f"{policy}: warming up")
-    _wait(run, reports, options.steady_epochs)
+    wait_for(run, reports, options.steady_epochs)
     while reports[-1].steps["counts"].fetched_bytes:
-        _wait(run, reports, 1)
+        wait_for(run, reports, 1)
     run.apply(ms.Tune(fetch_policy=policy), timeout=120)
     progress.phase(f"{policy}: steady")
     first = len(reports)
-    _wait(run, reports, options.steady_epochs)
+    wait_for(run, reports, options.steady_epochs)
     steady, merged = reports[first:], base(run, "counts")
     progress.phase(f"{policy}: {before} → {after} partitions")
     submitted, first = time.time(), len(reports)
     modification = run.apply(ms.Rescale("counts", after), timeout=600)
-    _wait(run, reports, options.epochs_after)
+    wait_for(run, reports, options.epochs_after)
     run.stop()
     warmth = run.warmth(modification.id)
     figures = _figures(
@@ -215,13 +211,6 @@ def _is_right(spark: SparkSession, options: MigrateOptions, stopped: Run, server
     counts = counts_kept(open_store(server.url("chk"), server.options), stopped._runner.last, "counts")
     rows = MidstreamRunning("", stopped, options.rows_per_epoch).rows_committed()
     return matches_batch(spark, options.workload, counts, rows, directory)
-
-
-def _wait(run: Run, reports: list[EpochReport], more: int) -> None:
-    wanted = len(reports) + more
-    while len(reports) < wanted:
-        _require_running(run)
-        time.sleep(0.02)
 
 
 def _figures(

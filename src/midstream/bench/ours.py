@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import midstream as ms
 from midstream.bench.session import CORES
 from midstream.bench.timing import QueryProgress, StateSize
 from midstream.bench.workload import Workload
+from midstream.engine.epochs import EpochReport
 from midstream.engine.run import Run
 
 
@@ -69,9 +71,7 @@ class MidstreamRunning:
         self.progress = QueryProgress(run.query)
 
     def failure(self) -> BaseException | None:
-        if self.run.status in ("starting", "running"):
-            return None
-        return self.run.exception or ms.MidstreamError("QUERY_ENDED", f"The run is {self.run.status}.")
+        return failure_of(self.run)
 
     def wait(self) -> None:
         self.run.await_termination(None)
@@ -91,3 +91,19 @@ class MidstreamRunning:
     def counts(self) -> pa.Table:
         # The state of an aggregate goes by the SQL of what is kept, here count(1).
         return self.run.read_state("counts").rename_columns(["key", "n"])
+
+
+def failure_of(run: Run) -> BaseException | None:
+    """Why a run that should go on does not."""
+    if run.status in ("starting", "running"):
+        return None
+    return run.exception or ms.MidstreamError("QUERY_ENDED", f"The run is {run.status}.")
+
+
+def wait_for(run: Run, reports: Sequence[EpochReport], more: int) -> None:
+    """Wait until there are so many more reports. Raises what the run failed with."""
+    wanted = len(reports) + more
+    while len(reports) < wanted:
+        if (failure := failure_of(run)) is not None:
+            raise failure
+        time.sleep(0.02)

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -81,6 +82,8 @@ def execute(
     version.preaggregation.begin({id_ for id_, step in state.items() if step.splits})
     in_parts = any(state[id_].splits or keyed.step.splits for id_, keyed in version.compiled.keyed.items())
 
+    a_round = partial(_Round, version, store, box, epoch, places)
+
     def joined(so_far: Reports, among: Reports, times: Mapping[str, Times] = MappingProxyType({})) -> Reports:
         """The rounds for keys in parts that what happened `among` all so far calls for."""
         if not in_parts or version.trial:
@@ -91,25 +94,20 @@ def execute(
         pending = Pending.of(version, now, among)
         while (found := pending.next(now)) is not None:
             only, work = found
-            of_round = _Round(version, store, box, epoch, now, places, quiet, only, joined=work).run(batch)
+            of_round = a_round(now, quiet, only, joined=work).run(batch)
             more = _both(more, of_round)
             now = with_reports(state, _both(so_far, more), epoch)
             pending.done(work, of_round)
         return more
 
     if not marks and not clocked:
-        of_rows = _Round(version, store, box, epoch, state, places, loops=loops).run(batch)
+        of_rows = a_round(state, loops=loops).run(batch)
         return Executed(epoch, _both(of_rows, joined(of_rows, of_rows)))
     before = _watermarks(version, state, times, clock)
     # Timers by the clock need not wait for what the rows tell of time.
     fired = {id_ for id_ in clocked if _is_reached(state[id_].due, before[id_]) and not version.trial}
-    first = _Round(
-        version,
-        store,
-        box,
-        epoch,
+    first = a_round(
         state,
-        places,
         {
             id_: Times(state[id_].watermark if id_ in clocked else w, w, firing=id_ in fired)
             for id_, w in before.items()
@@ -127,13 +125,8 @@ def execute(
     if not over or version.trial:
         return done
     behind = version.compiled.pipeline.behind(over)
-    second = _Round(
-        version,
-        store,
-        box,
-        epoch,
+    second = a_round(
         done.after(state),
-        places,
         {
             id_: Times(
                 before[id_],
@@ -162,8 +155,8 @@ class _Round:
     store: Store
     box: ReportBox
     epoch: int
-    state: Mapping[str, StepState]
     places: Places
+    state: Mapping[str, StepState]
     times: Mapping[str, Times] = field(default_factory=dict)
     only: Set[str] | None = None
     joined: Mapping[str, Joined] = field(default_factory=dict)
