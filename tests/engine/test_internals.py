@@ -204,7 +204,7 @@ def test_map_in_arrow_keeps_the_columns_the_function_reads(spark: SparkSession) 
 
 @pytest.mark.parametrize("rows", [0, 1, 1000])
 def test_reports_come_from_every_partition_before_the_job_returns(spark: SparkSession, rows: int) -> None:
-    box, partitions = ReportBox(spark.sparkContext), 7
+    box, partitions = ReportBox.accumulating(spark.sparkContext), 7
     send, nothing = box.send, StructType.fromDDL("nothing int")
 
     def report(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

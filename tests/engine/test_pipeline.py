@@ -188,14 +188,12 @@ def test_an_error_ends_the_run_and_is_told_everywhere(
     run.stop()
 
 
-def test_a_session_of_another_kind_is_refused(tmp_path: Path, inbox: Callable[..., Inbox]) -> None:
-    """As that of Spark Connect, whose driver is in another process."""
-
-    class Remote:
+def test_what_is_no_session_is_refused(tmp_path: Path, inbox: Callable[..., Inbox]) -> None:
+    class Other:
         pass
 
-    with pytest.raises(MidstreamError, match=r"NO_CLASSIC_SESSION.*Remote"):
-        counts(inbox(SCHEMA), ms.sinks.noop()).start(Remote(), str(tmp_path / "chk"))  # type: ignore[arg-type]
+    with pytest.raises(MidstreamError, match=r"NO_SESSION.*Other"):
+        counts(inbox(SCHEMA), ms.sinks.noop()).start(Other(), str(tmp_path / "chk"))  # type: ignore[arg-type]
     assert not (tmp_path / "chk").exists()
 
 

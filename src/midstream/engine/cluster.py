@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
+from midstream.engine.connect.session import is_remote
 from midstream.placement.assign import Executor
 
 if TYPE_CHECKING:
@@ -25,9 +26,13 @@ class Cluster:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        context = spark.sparkContext
-        self.application: str = context.applicationId
         self.missing: str | None = None
+        if is_remote(spark):
+            self.application = str(spark.conf.get("spark.app.id"))
+            self.missing = "a server of Spark Connect places tasks by itself"
+            return
+        context = spark.sparkContext
+        self.application = str(context.applicationId)
         master = str(context.master)
         if master.startswith("local") and not master.startswith("local-cluster"):
             self.missing = "Spark runs in one process here, with nothing to choose from"

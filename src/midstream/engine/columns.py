@@ -12,6 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column
 
 from midstream.aggregates.spec import AggregateSpec, Fold, aggregate_spec, fold_spec, is_aggregate
+from midstream.engine.connect.columns import Call, call_of
+from midstream.engine.connect.session import is_remote
 from midstream.errors import GraphError
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ def to_spec(name: str, given: Column | str | Fold, spark: SparkSession) -> Aggre
             f"is {given!r}",
             'give a function of columns (F.sum("amount")), SQL text, or midstream.fold(…).',
         )
+    if is_remote(spark):
+        return _of_call(name, call_of(name, given, spark))
     catalyst = _Catalyst(spark)
     call = catalyst.parse(name, given) if isinstance(given, str) else catalyst.expression(given)
     while _kind(call) == "Alias":
@@ -54,6 +58,17 @@ def to_spec(name: str, given: Column | str | Fold, spark: SparkSession) -> Aggre
         distinct=call.isDistinct(),
         ignore_nulls=ignore_nulls,
         filter=catalyst.text(name, condition.get()) if condition.isDefined() else None,
+    )
+
+
+def _of_call(name: str, call: Call) -> AggregateSpec:
+    return aggregate_spec(
+        name,
+        call.function,
+        call.arguments,
+        distinct=call.distinct,
+        ignore_nulls=call.ignore_nulls,
+        filter=call.filter,
     )
 
 

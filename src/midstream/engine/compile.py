@@ -17,6 +17,7 @@ from midstream.aggregates.retractions import CHANGE, RetractingAggregate
 from midstream.aggregates.spec import AggregateSpec
 from midstream.engine.columns import to_spec
 from midstream.engine.failure import step_error
+from midstream.engine.internals import settled, slots
 from midstream.engine.joins import PlannedJoin, plan_join
 from midstream.engine.partials import spanned
 from midstream.engine.windows import Assignment, assignment, check_time, event_time
@@ -174,7 +175,7 @@ def apply_stateless(step: Step, inputs: list[DataFrame], spark: SparkSession) ->
         with _ONE_INPUT:
             for view, frame in zip(step.views, inputs, strict=True):
                 frame.createOrReplaceTempView(view)
-            return spark.sql(step.text)
+            return settled(spark.sql(step.text))
     if isinstance(step, UnionStep):
         joined = inputs[0]
         for other in inputs[1:]:
@@ -204,7 +205,7 @@ def compile_pipeline(
 def _temporary_view(name: str, spark: SparkSession) -> DataFrame | None:
     """A view of the user's own, which an SQL step takes the name of for a moment."""
     known = spark.catalog.tableExists(name) and spark.catalog.getTable(name).isTemporary
-    return spark.table(name) if known else None
+    return settled(spark.table(name)) if known else None
 
 
 class _Compiler:
@@ -310,7 +311,7 @@ class _Compiler:
                 raise GraphError.key_type(step.id, key, schema[key].dataType.simpleString())
 
     def _compile_keyed(self, step: KeyedStep, frame: DataFrame) -> CompiledKeyed:
-        parallelism = step.parallelism or self._spark.sparkContext.defaultParallelism
+        parallelism = step.parallelism or slots(self._spark)
         if isinstance(step, AggregateStep):
             specs = tuple(to_spec(name, given, self._spark) for name, given in step.aggregates.items())
             if step.windowing is not None:
@@ -334,7 +335,7 @@ class _Compiler:
 
     def _compile_join(self, step: JoinStep, left: StructType) -> CompiledKeyed:
         plan = plan_join(step, left, self._analysed[step.other.id].frame.schema)
-        parallelism = step.parallelism or self._spark.sparkContext.defaultParallelism
+        parallelism = step.parallelism or slots(self._spark)
         return CompiledKeyed(step, plan.function, plan.output, parallelism, join=plan)
 
     def _compile_windowed(

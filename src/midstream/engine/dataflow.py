@@ -15,7 +15,7 @@ from midstream.changes.change import Guard
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
 from midstream.engine.failure import step_error
 from midstream.engine.guards import Observation, observe
-from midstream.engine.internals import Maxima, empty_frame, map_in_arrow, run_job
+from midstream.engine.internals import Latest, empty_frame, latest, map_in_arrow, run_job
 from midstream.engine.loops import Returned
 from midstream.engine.partials import grouped, paned, spanned
 from midstream.engine.placer import ANYWHERE, Places
@@ -68,7 +68,7 @@ class Dataflow:
     _frames: dict[str, DataFrame] = field(default_factory=dict)
     _ends: list[DataFrame] = field(default_factory=list)
     _kept: list[DataFrame] = field(default_factory=list)
-    _maxima: Maxima | None = None
+    _maxima: Latest | None = None
     _spark: SparkSession = field(init=False)
 
     def execute(self, batch: DataFrame) -> None:
@@ -118,7 +118,7 @@ class Dataflow:
             if source.watermark is not None
         }
         if times:
-            self._maxima = Maxima(batch, times)
+            self._maxima = latest(batch, times)
             batch = self._maxima.frame
         if len(sources) > 1:
             batch = self._keep(batch)

@@ -17,6 +17,7 @@ from midstream.changes.verdict import DryRun, Edit, StepVerdict, Verdict
 from midstream.engine.compile import Compiled, compile_pipeline
 from midstream.engine.execute import execute
 from midstream.engine.failure import as_midstream_error
+from midstream.engine.jobs import NamedJobs
 from midstream.engine.limits import TimeLimit
 from midstream.engine.loops import rows_under_way
 from midstream.engine.reports import ReportBox
@@ -85,7 +86,7 @@ class Examiner:
     def __init__(self, spark: SparkSession, ledger: Ledger) -> None:
         self._spark = spark
         self._ledger = ledger
-        self._box = ReportBox(spark.sparkContext)
+        self._box = ReportBox.of(spark, ledger.store)
 
     def examine(
         self,
@@ -141,7 +142,7 @@ class Examiner:
 
     @property
     def _runs_in_driver(self) -> bool:
-        return str(self._spark.sparkContext.master).partition("[")[0] == "local"
+        return str(self._spark.conf.get("spark.master", "")).partition("[")[0] == "local"
 
     def _sample_rows(self, verdict: Verdict, version: Version) -> int:
         if _only_cuts(verdict.steps) and not version.conversions:
@@ -160,28 +161,26 @@ class Examiner:
         """Run rows of the last epoch through the new version, on the state as it is, and throw the results away."""
         if batch is None:
             return DryRun(skipped="no epoch has been run yet")
-        context = self._spark.sparkContext
-        group = f"midstream-dry-run-{uuid.uuid4().hex}"
-        aside = Overlay(self._ledger.store, f"{DRY_RUNS}/{group[-32:]}")
-        context.setJobGroup(group, f"midstream dry run: {wish.text}", interruptOnCancel=True)
+        name = uuid.uuid4().hex
+        aside = Overlay(self._ledger.store, f"{DRY_RUNS}/{name}")
+        jobs = NamedJobs(batch.sparkSession, f"midstream-dry-run-{name}", f"midstream dry run: {wish.text}")
         clock = time.perf_counter()
         try:
             rows = sample(batch, [s.id for s in wish.pipeline.sources], self._sample_rows(verdict, version))
-            with TimeLimit(context, group, wish.time_limit) as limit:
+            with jobs, TimeLimit(jobs.cancel, wish.time_limit) as limit:
                 try:
                     before = _in_few_partitions(version.state_after(last), verdict)
                     reports = execute(version, aside, self._box, rows, last.epoch + 1, before, last.times).reports
                 except Exception as cause:
                     expired = limit.expired
                     if not isinstance(cause, MidstreamError):
-                        replace_lost(self._spark, running, group)
+                        replace_lost(batch.sparkSession, running, jobs)
                     if expired:
                         changed = [s.id for s in verdict.steps if s.edit in (Edit.REPLACED, Edit.NEW)]
                         raise ChangeError.too_slow("The dry run", limit.seconds, changed) from cause
                     raise ChangeError.dry_run_failed(as_midstream_error(cause, self._ledger)) from cause
         finally:
             aside.clear()
-            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
         tried = max((sum(r.rows for r in of_step) for of_step in reports.values()), default=0)
         return DryRun(tried, (time.perf_counter() - clock) * 1000)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from midstream.engine.connect import frames as connect_frames
+from midstream.engine.connect import session as connect_session
+from midstream.engine.connect.session import is_remote
 from midstream.schemas import quoted
 
 if TYPE_CHECKING:
@@ -73,6 +77,8 @@ def map_in_arrow(
     would empty the input: they may be left out only when no step reads the output. Tasks that run `together` (Spark's
     barrier mode) wait until there is a slot for each of them.
     """
+    if is_remote(frame.sparkSession):
+        return frame.mapInArrow(function, output, barrier=together)
     udf = UserDefinedFunction(function, output, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     columns = [quoted(name) for name in reads]
     return type(frame)(frame._jdf.mapInArrow(udf(*columns)._jc, together, None), frame.sparkSession)
@@ -95,6 +101,9 @@ class HandOverError(QueryStoppedError):
 
 def run_job(frame: DataFrame) -> None:
     """Compute a DataFrame for its side effects. `collect()` would also describe the plan for a page nobody opens."""
+    if is_remote(frame.sparkSession):
+        frame.collect()
+        return
     frame._jdf.queryExecution().toRdd().count()
 
 
@@ -102,8 +111,11 @@ def before_exchange(grouped: DataFrame) -> DataFrame:
     """The part of `groupBy(…).agg(…)` that runs before its exchange: partly aggregated rows, several a key.
 
     The public API cannot ask for it, and with the exchange every epoch would shuffle twice. Where the physical plan is
-    not of the known shape (one buffer column a result, of its type), all of it is given back: slower, and right.
+    not of the known shape (one buffer column a result, of its type) or cannot be seen, all of it is given back: slower,
+    and right.
     """
+    if is_remote(grouped.sparkSession):
+        return grouped
     exchange = _first_exchange(grouped._jdf.queryExecution().executedPlan())
     if exchange is None:
         return grouped
@@ -120,6 +132,22 @@ def before_exchange(grouped: DataFrame) -> DataFrame:
 _NOTED = "midstream_latest"
 
 
+class Latest(Protocol):
+    """The greatest times of some columns of a DataFrame, known once `frame`, which has the same rows, has been read."""
+
+    @property
+    def frame(self) -> DataFrame: ...
+
+    def read(self) -> dict[str, int | None]:
+        """In microseconds since 1970; None when no row had a time."""
+        ...
+
+
+def latest(frame: DataFrame, columns: Mapping[str, tuple[str, DataType]]) -> Latest:
+    """`columns` are those to look at, by any name: as SQL, and their types."""
+    return (connect_frames.Maxima if is_remote(frame.sparkSession) else Maxima)(frame, columns)
+
+
 class Maxima:
     """The greatest times of some columns, noted while other work reads the rows.
 
@@ -128,7 +156,6 @@ class Maxima:
     """
 
     def __init__(self, frame: DataFrame, columns: Mapping[str, tuple[str, DataType]]) -> None:
-        """`columns` are those to look at, by any name: as SQL, and their types."""
         self._names = list(columns)
         self._local = [isinstance(kind, TimestampNTZType) for _, kind in columns.values()]
         values = [
@@ -156,7 +183,26 @@ def _microseconds(value: Any, is_local: bool) -> int | None:
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     """No rows, in a form that does not let Catalyst leave out what reads them."""
+    if is_remote(spark):
+        return connect_frames.empty_frame(spark, schema)
     return spark.createDataFrame(spark.sparkContext.emptyRDD(), schema)
+
+
+def settled(frame: DataFrame) -> DataFrame:
+    """A DataFrame that means what it means now, whatever becomes of the views it was made of."""
+    return connect_frames.settled(frame) if is_remote(frame.sparkSession) else frame
+
+
+def slots(spark: SparkSession) -> int:
+    """How many tasks run at a time."""
+    return connect_session.slots(spark) if is_remote(spark) else spark.sparkContext.defaultParallelism
+
+
+def same_session(one: SparkSession, other: SparkSession) -> bool:
+    """Whether two objects are one session: every epoch brings a new one for that of its query."""
+    if is_remote(one):
+        return connect_session.id_of(one) == connect_session.id_of(other)
+    return bool(one._jsparkSession == other._jsparkSession)
 
 
 def _computed_columns(aggregation: Any) -> int:
@@ -188,10 +234,10 @@ JVM_GONE = (Py4JError, OSError)
 
 
 def is_active(query: StreamingQuery) -> bool:
-    """Whether a query runs. One whose JVM is gone does not."""
+    """Whether a query runs. One whose JVM or server is gone does not."""
     try:
         return query.isActive
-    except JVM_GONE:
+    except (PySparkException, *JVM_GONE):
         return False
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
+from midstream.engine.jobs import canceller
+
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 
 class TimeLimit:
-    """Cancels the jobs of a group that are still running after some seconds. `expired` says whether it had to."""
+    """Cancels jobs that are still running after some seconds. `expired` says whether it had to."""
 
-    def __init__(self, context: SparkContext, group: str, seconds: float) -> None:
+    def __init__(self, cancel: Callable[[], object], seconds: float) -> None:
         self.seconds = seconds
         self.expired = False
-        self._context = context
-        self._group = group
+        self._cancel_jobs = cancel
         self._timer = threading.Timer(seconds, self._cancel)
         self._timer.daemon = True
 
@@ -29,21 +31,21 @@ class TimeLimit:
 
     def _cancel(self) -> None:
         self.expired = True
-        self._context.cancelJobGroup(self._group)
+        self._cancel_jobs()
 
 
 class EpochLimit:
     """A time limit for one epoch at a time, set and taken off by the thread that runs it."""
 
-    def __init__(self, context: SparkContext) -> None:
-        self._context = context
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
         self._limit: TimeLimit | None = None
 
     def set(self, seconds: float) -> None:
         """Limit the epoch that begins, if its jobs can be told from others and it has no limit yet."""
-        group = self._context.getLocalProperty("spark.jobGroup.id")
-        if group is not None and self._limit is None:
-            self._limit = TimeLimit(self._context, group, seconds).__enter__()
+        cancel = canceller(self._spark)
+        if cancel is not None and self._limit is None:
+            self._limit = TimeLimit(cancel, seconds).__enter__()
 
     def take_off(self) -> TimeLimit | None:
         """The limit the epoch had, which does not count any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from midstream.engine.internals import empty_frame, map_in_arrow
+from midstream.engine.internals import empty_frame, map_in_arrow, slots
 from midstream.graph.pipeline import Pipeline
 from midstream.schemas import to_arrow
 from midstream.state.manifest import Manifest, StagedFile
@@ -29,7 +29,7 @@ class Returned:
     def frame(self, spark: SparkSession, schema: StructType) -> DataFrame:
         if not self.files:
             return empty_frame(spark, schema)
-        tasks = min(len(self.files), spark.sparkContext.defaultParallelism)
+        tasks = min(len(self.files), slots(spark))
         numbers = spark.range(0, len(self.files), 1, tasks)
         return map_in_arrow(numbers, ReadStaged(self.store, self.files, to_arrow(schema)), schema, reads=["id"])
 

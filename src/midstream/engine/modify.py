@@ -112,7 +112,7 @@ class Modifier:
         self._versions: dict[int, Version] = {}
         self._draining = Draining()
         self._pauses: list[float] = []
-        self._limit = EpochLimit(spark.sparkContext)
+        self._limit = EpochLimit(spark)
         self.stopping: Callable[[], bool] = lambda: False
         self.hand_over: Callable[[], None] = lambda: None
         self.listeners = Listeners()
@@ -441,7 +441,7 @@ class Modifier:
             raise ChangeError.no_shadow(wish.text)
         pack(change)
         examined = self._examine(wish)
-        box = ReportBox(self._spark.sparkContext)
+        box = ReportBox.of(self._spark, self._ledger.store)
         return ShadowRun(examined, self.current, self._ledger, box, uuid.uuid4().hex)
 
     def _prepared(self, id_: int) -> Event:

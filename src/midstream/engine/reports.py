@@ -1,18 +1,31 @@
-"""Reports of tasks on their way to the driver: a Python accumulator, drained once an epoch."""
+"""Reports of tasks on their way to the driver, drained once an epoch.
+
+They go by a Python accumulator, or by files in the checkpoint where Spark has no accumulators (Spark Connect).
+
+An accumulator has reports of successful attempts only. A file may also be of one that failed after it had written
+everything, which is as good: what it reports is all there, and another attempt's is compared with it.
+"""
 
 from __future__ import annotations
 
+import pickle
+import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import AccumulatorParam
 
+from midstream.engine.connect.session import is_remote
 from midstream.errors import EpochError, MidstreamError, UserFunctionError
+from midstream.state.collector import REPORTS
+from midstream.state.store import Store
 from midstream.task.report import TaskFailure, TaskReport, Told
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
+    from pyspark.sql import SparkSession
 
 
 class UnclearReportsError(Exception):
@@ -41,20 +54,58 @@ class Send:
         self._accumulator.add([report])
 
 
-class ReportBox:
-    """Collects the reports of one query, epoch by epoch."""
+@dataclass(frozen=True)
+class SendFile:
+    """The same by a file in a folder."""
 
-    def __init__(self, context: SparkContext) -> None:
-        self._accumulator = context.accumulator([], _Append())
-        self.send = Send(self._accumulator)
+    store: Store
+    folder: str
+
+    def __call__(self, report: Told) -> None:
+        self.store.put(f"{self.folder}/{report.run}-{uuid.uuid4().hex}", pickle.dumps(report))
+
+
+class ReportBox:
+    """Collects the reports of one query, epoch by epoch: what tasks `send`, and the driver takes by the try."""
+
+    def __init__(self, send: Callable[[Told], None], take: Callable[[str], list[Told]]) -> None:
+        self.send = send
+        self._take = take
+
+    @classmethod
+    def of(cls, spark: SparkSession, store: Store) -> ReportBox:
+        return cls.in_store(store) if is_remote(spark) else cls.accumulating(spark.sparkContext)
+
+    @classmethod
+    def accumulating(cls, context: SparkContext) -> ReportBox:
+        accumulator = context.accumulator([], _Append())
+
+        def take(run: str) -> list[Told]:
+            mine = [report for report in accumulator.value if report.run == run]
+            accumulator.value = []
+            return mine
+
+        return cls(Send(accumulator), take)
+
+    @classmethod
+    def in_store(cls, store: Store) -> ReportBox:
+        folder = f"{REPORTS}/{uuid.uuid4().hex}"
+
+        def take(run: str) -> list[Told]:
+            paths = [item.path for item in store.list(folder)]
+            mine = [path for path in paths if path.startswith(f"{folder}/{run}-")]
+            reports: list[Told] = [pickle.loads(store.read(path).to_pybytes()) for path in mine]
+            store.delete(paths)
+            return reports
+
+        return cls(SendFile(store, folder), take)
 
     def drain(self, run: str, partitions: Mapping[str, int]) -> dict[str, list[TaskReport]]:
         """The reports of one try of an epoch by step, one a partition; later tries and earlier ones are left out.
 
         `partitions` says how many each keyed step has. Raises the failure a task of a trial has told.
         """
-        mine = [report for report in self._accumulator.value if report.run == run]
-        self._accumulator.value = []
+        mine = self._take(run)
         for told in mine:
             if isinstance(told, TaskFailure):
                 raise told.error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from midstream.engine.internals import empty_frame
+from midstream.engine.internals import empty_frame, same_session
 from midstream.schemas import quoted, to_arrow
 from midstream.state.hashspace import HashRange
 from midstream.task.keyed import HASH_COLUMN, WAKE_COLUMN
@@ -53,8 +53,7 @@ class Reused:
         return known[1]
 
     def _of(self, spark: SparkSession) -> None:
-        # Every epoch brings a new object for the session of its query.
-        if self._spark is None or self._spark._jsparkSession != spark._jsparkSession:
+        if self._spark is None or not same_session(self._spark, spark):
             self._spark, self._empty, self._wakes = spark, {}, {}
 
 

@@ -11,6 +11,8 @@ from pyspark.errors import PySparkException
 
 from midstream.engine.cluster import Cluster
 from midstream.engine.compile import compile_pipeline
+from midstream.engine.connect.offers import Answering
+from midstream.engine.connect.session import is_remote
 from midstream.engine.delivery import Delivery
 from midstream.engine.epoch import EpochRunner, Unchanging
 from midstream.engine.feed import Feed
@@ -50,7 +52,7 @@ def start(
     standby: int,
 ) -> Run:
     """Check everything that can be checked, finish what a crash left, and start the query."""
-    if not hasattr(spark, "_jsparkSession"):
+    if not hasattr(spark, "readStream"):
         raise EpochError.no_session(f"{type(spark).__module__}.{type(spark).__qualname__}")
     if retain_epochs < 1:
         raise MidstreamError("BAD_RETENTION", f"retain_epochs is {retain_epochs}.", hint="keep at least 1 epoch.")
@@ -68,7 +70,7 @@ def start(
             versions=modifier if changeable else Unchanging(modifier.current),
             ledger=ledger,
             compactor=Compactor(ledger.store, modifier.current.policies, ledger.driver.generation),
-            box=ReportBox(spark.sparkContext),
+            box=ReportBox.of(spark, ledger.store),
             placer=placer,
             pulse=pulse,
         )
@@ -89,16 +91,25 @@ def start(
 
 def _query_maker(spark: SparkSession, name: str | None) -> QueryMaker:
     def make(feed: Feed, checkpoint: Path, on_batch: Callable[[DataFrame, int], None]) -> StreamingQuery:
+        remote = Answering.beside(checkpoint, spark, on_batch) if is_remote(spark) else None
         try:
             with SessionConf(spark, EPOCH_CONF):
                 stream = with_pulse(tagged_union(feed.sources), feed.pulse)
-                writer = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint))
+                called = remote.offer if remote is not None else on_batch
+                writer = stream.writeStream.foreachBatch(called).option(
+                    "checkpointLocation", str(checkpoint.absolute())
+                )
                 if name:
                     writer = writer.queryName(name)
                 if feed.trigger:
                     writer = writer.trigger(**feed.trigger)
-                return writer.start()
+                query = writer.start()
         except (PySparkException, TypeError) as cause:
+            if remote is not None:
+                remote.close()
             raise EpochError.not_started(str(cause).strip().partition("\n")[0]) from cause
+        if remote is not None:
+            remote.begin(query)
+        return query
 
     return make

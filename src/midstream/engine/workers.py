@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 
 from midstream.engine.compile import Compiled
-from midstream.engine.internals import JVM_GONE, map_in_arrow, run_job
+from midstream.engine.internals import JVM_GONE, map_in_arrow, run_job, slots
+from midstream.engine.jobs import NamedJobs
 from midstream.engine.limits import TimeLimit
 from midstream.schemas import NOTHING
 from midstream.task.ready import BeReady
@@ -22,16 +23,15 @@ _logger = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 10.0
 
 
-def replace_lost(spark: SparkSession, compiled: Compiled, group: str) -> None:
-    """Wait until a worker is ready for a pipeline in every task slot again; the job belongs to a job group.
+def replace_lost(spark: SparkSession, compiled: Compiled, jobs: NamedJobs) -> None:
+    """Wait until a worker is ready for a pipeline in every task slot again; the job is one of those named.
 
     What goes wrong here shall not hide the failure it was called for.
     """
-    context = spark.sparkContext
-    slots = context.defaultParallelism
+    wanted = slots(spark)
     task = BeReady(tuple(keyed.function for keyed in compiled.keyed.values()))
     try:
-        with TimeLimit(context, group, _PATIENCE_SECONDS):
-            run_job(map_in_arrow(spark.range(0, slots, 1, slots), task, NOTHING, together=True))
+        with TimeLimit(jobs.cancel, _PATIENCE_SECONDS):
+            run_job(map_in_arrow(spark.range(0, wanted, 1, wanted), task, NOTHING, together=True))
     except (PySparkException, *JVM_GONE) as error:
         _logger.warning("Python workers were not started again after a failed trial: %s", error)

@@ -25,9 +25,25 @@ class EpochError(MidstreamError):
     @classmethod
     def no_session(cls, given: str) -> EpochError:
         return cls(
-            "NO_CLASSIC_SESSION",
-            f"start(…) was given a {given}, and needs a SparkSession with its driver in this process.",
-            hint="build it with SparkSession.builder.master(…); a session of Spark Connect cannot run state tasks.",
+            "NO_SESSION",
+            f"start(…) was given a {given}, and needs a SparkSession.",
+            hint="build it with SparkSession.builder.master(…) or, for Spark Connect, .remote(…).",
+        )
+
+    @classmethod
+    def not_shared(cls, folder: str) -> EpochError:
+        return cls(
+            "LOG_NOT_SHARED",
+            f"The server of Spark Connect does not see {folder}, where its log of offsets is to be.",
+            hint="run the server on this machine, or have the checkpoint in a directory that both see.",
+        )
+
+    @classmethod
+    def driver_gone(cls, why: str) -> EpochError:
+        return cls(
+            "DRIVER_GONE",
+            f"The process that runs the epochs of this query is gone: {why}.",
+            hint="start it again: the run goes on where it was.",
         )
 
     @classmethod

@@ -16,13 +16,13 @@ _NAME = re.compile(r"(?P<epoch>\d{12})-(?P<job>g(?P<generation>\d+)-[0-9a-f]+)?.
 """Files begin with the epoch they were written in; those of a compaction go on with the id of its job."""
 
 _ABANDONED_SECONDS = 3600.0
-"""The age at which a half-written file counts as left behind by a process that died."""
+"""The age at which a half-written file, or a report nobody has taken, counts as left behind by a process that died."""
 
 _OTHERS_SECONDS = 3600.0
 """The age at which merged files of an earlier driver that no manifest names are orphans. Before, that driver may be
 about to commit them: it has not learnt yet that another one has started."""
 
-DRY_RUNS, SHADOWS = "dry-runs", "shadows"
+DRY_RUNS, SHADOWS, REPORTS = "dry-runs", "shadows", "reports"
 ASIDE = (DRY_RUNS, SHADOWS, WARMUPS)
 """What is tried beside the stream writes here, and takes it away itself unless its driver dies."""
 
@@ -90,6 +90,7 @@ class Collector:
                 named[epoch] = self.ledger.read(epoch).paths
         needed = self.pinned().union(*named.values())
         orphans = [item.path for item in found if item.path not in needed and self._is_over(item, last, jobs)]
+        orphans += [item.path for item in self.ledger.store.list(REPORTS) if _age(item) > _ABANDONED_SECONDS]
         self.ledger.store.delete(orphans)
         return len(orphans)
 
@@ -104,7 +105,11 @@ class Collector:
             return False
         if int(name["generation"]) == self.ledger.driver.generation:
             return True
-        return (datetime.now(UTC) - item.modified).total_seconds() > _OTHERS_SECONDS
+        return _age(item) > _OTHERS_SECONDS
+
+
+def _age(item: ObjectInfo) -> float:
+    return (datetime.now(UTC) - item.modified).total_seconds()
 
 
 def _staged_epoch(path: str) -> int:

@@ -1,0 +1,113 @@
+"""Pipelines of a client of Spark Connect: the same steps and changes, without placement."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from tests.connect.driver import WORKLOAD
+from tests.connect.server import connect_server
+from tests.engine.harness import latest
+from tests.recovery.processes import Process, run_module, wait_until
+from tests.servers import S3Server, s3_server
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with connect_server(tmp_path_factory.mktemp("connect")) as address:
+        yield address
+
+
+def started(scenario: str, directory: Path, remote: str, checkpoint: str, options: dict[str, str]) -> Process:
+    arguments = [scenario, str(directory), remote, checkpoint, json.dumps(options)]
+    return run_module("tests.connect.driver", *arguments, log=directory / "driver.log")
+
+
+def play(scenario: str, directory: Path, remote: str, store: S3Server | None = None) -> dict[str, Any]:
+    checkpoint = store.url(scenario) if store else str(directory / "chk")
+    process = started(scenario, directory, remote, checkpoint, store.options if store else {})
+    assert process.wait(240) == 0, process.tail()
+    told: dict[str, Any] = json.loads((directory / "result.json").read_text())
+    return told
+
+
+@pytest.mark.timeout(300)
+def test_a_pipeline_runs_and_changes_without_placement(tmp_path: Path, remote: str) -> None:
+    told = play("living", tmp_path, remote)
+    assert told["placement"] == {}
+    assert told["executors"] == []
+    why = "a server of Spark Connect places tasks by itself"
+    assert told["migrate"].startswith("[NO_PLACEMENT]")
+    assert why in told["migrate"]
+    assert f"instances are not placed: {why}" in (tmp_path / "driver.log").read_text()
+    assert "3 → 5 partitions" in told["verdict"]
+    assert told["phases"] == ["waiting"] * 4
+    assert told["partitions"] == 5
+    assert "this function is broken" in told["broken"]
+    assert told["hanging"].startswith("[CHANGE_REJECTED]")
+    assert "did not end within 2 s" in told["hanging"]
+    assert told["history"] == ["applied", "applied", "rejected", "rejected", "rolled_back"]
+    assert told["status"] == "stopped"
+    assert told["result"] == told["expected"]
+    assert told["reports"] == []
+
+
+@pytest.mark.timeout(300)
+def test_with_state_in_an_object_store(tmp_path: Path, remote: str) -> None:
+    with s3_server() as store:
+        told = play("counting", tmp_path, remote, store)
+    assert [epoch for epoch, _ in told["epochs"]] == [0, 1, 2]
+
+
+@pytest.mark.timeout(300)
+def test_aggregates_are_known_by_their_text(tmp_path: Path, remote: str) -> None:
+    told = play("columns", tmp_path, remote)
+    assert told["sql"] == [
+        "count(*)",
+        "count(*)",
+        "count(DISTINCT a, v)",
+        "sum(((v * 2) - 1.5D))",
+        "avg(CAST(v AS decimal(10,2)))",
+        "first(v, true)",
+        "last(v)",
+        "max(CASE WHEN (a == 'it\\'s') THEN v ELSE NULL END)",
+        "min(upper(a))",
+        "count(*) FILTER (WHERE (((v > 1) AND (NOT isNull(v))) OR (a IN ('x', 'y'))))",
+        "sum(v) FILTER (WHERE a = 'x')",
+        "stddev_samp(v)",
+        "collect_list(a)",
+    ]
+    assert told["same"], "Spark takes the text for the same"
+    assert told["refused"] == ["[UNKNOWN_AGGREGATE] ", "[NOT_ONE_AGGREGATE] ", "[EXPRESSION_NOT_SQL]"]
+
+
+@pytest.mark.timeout(300)
+def test_a_function_that_fails_is_named(tmp_path: Path, remote: str) -> None:
+    told = play("failing", tmp_path, remote)
+    assert told["status"] == "failed"
+    assert "this function is broken" in told["error"]
+    assert "driver.py" in told["error"], "where it was raised"
+
+
+@pytest.mark.timeout(300)
+def test_a_client_that_is_killed_is_followed_by_another(tmp_path: Path, remote: str) -> None:
+    reached = tmp_path / "reached"
+    for wanted in (5, 12, len(WORKLOAD) - 1):
+        process = started("forever", tmp_path, remote, str(tmp_path / "chk"), {})
+        wait_until(lambda at=wanted: reached.exists() and int(reached.read_text() or -1) >= at, 120, process.tail())
+        process.kill_all()
+    table = ds.dataset(tmp_path / "out", partitioning="hive").to_table().sort_by("epoch")
+    found = {key: (row["n"], row["s"]) for key, row in latest(table.to_pylist(), "k").items()}
+    expected: dict[int, tuple[int, float]] = {}
+    for key, value, _ in chain.from_iterable(WORKLOAD):
+        n, total = expected.get(key, (0, 0.0))
+        expected[key] = n + 1, total + value
+    assert found == expected
+    assert Counter(table.column("epoch").to_pylist()) == {n: len(rows) for n, rows in enumerate(WORKLOAD)}
