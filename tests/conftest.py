@@ -20,12 +20,16 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # win never comes back.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 
+REMOTE = os.environ.get("MIDSTREAM_TEST_REMOTE")
+"""`sc://host:port` or `local[2]`: tests that only use the public API run on Spark Connect then, too."""
+
 LONGEST_FIRST = (
     "cluster/test_chaos.py",
     "recovery/test_tasks.py",
     "recovery/test_kill.py",
     "engine/test_keys.py",
     "cluster/test_relocation.py",
+    "connect/test_connect.py",
     "modify/test_random.py",
     "test_docs.py",
     "eventtime/test_joins.py",
@@ -45,6 +49,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark of a test run, small and silent."""
     # Workers run in the environment of the tests also when pytest is called without make.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if REMOTE:
+        yield SparkSession.builder.remote(REMOTE).getOrCreate()
+        return
     session = (
         SparkSession.builder.master("local[2]")
         .appName("midstream-tests")

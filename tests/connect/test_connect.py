@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
@@ -15,8 +16,18 @@ import pytest
 from tests.connect.driver import WORKLOAD
 from tests.connect.server import connect_server
 from tests.engine.harness import latest
-from tests.recovery.processes import Process, run_module, wait_until
+from tests.recovery.processes import Process, run_command, run_module, wait_until
 from tests.servers import S3Server, s3_server
+
+PROGRAM = """
+import os
+import midstream as ms
+from pyspark.sql import functions as F
+
+root = os.environ["COUNTING"]
+events = ms.source("events", lambda spark: spark.readStream.schema("k bigint").json(root + "/in"))
+flow = events.key_by("k").aggregate("counts", n=F.count("*")).sink("out", ms.sinks.parquet(root + "/out"))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +105,20 @@ def test_a_function_that_fails_is_named(tmp_path: Path, remote: str) -> None:
     assert told["status"] == "failed"
     assert "this function is broken" in told["error"]
     assert "driver.py" in told["error"], "where it was raised"
+
+
+@pytest.mark.timeout(300)
+def test_the_command_runs_a_pipeline_on_it(tmp_path: Path, remote: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text("\n".join(json.dumps({"k": number % 3}) for number in range(10)))
+    (tmp_path / "counting.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "midstream", "run", f"{tmp_path}/counting.py:flow", "--once", "--no-control"]
+    where = {"COUNTING": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    arguments = ["--checkpoint", str(tmp_path / "chk"), "--remote", remote]
+    process = run_command([*command, *arguments], tmp_path / "run.log", **where)
+    assert process.wait(120) == 0, process.tail()
+    counts = ds.dataset(tmp_path / "out", partitioning="hive").to_table().to_pylist()
+    assert {row["k"]: row["n"] for row in counts} == {0: 4, 1: 3, 2: 3}
 
 
 @pytest.mark.timeout(300)

@@ -39,6 +39,9 @@ def run(
     ] = "keep",
     conf: Annotated[list[str], typer.Option(metavar="K=V", help="A setting of Spark.", rich_help_panel=_SPARK)] = [],  # noqa: B006
     master: Annotated[str | None, typer.Option(help="Default: local[*].", rich_help_panel=_SPARK)] = None,
+    remote: Annotated[
+        str | None, typer.Option(help="Instead: a server of Spark Connect, sc://host:port.", rich_help_panel=_SPARK)
+    ] = None,
     control: Annotated[bool, typer.Option(help="Serve REST and the page.", rich_help_panel=_CONTROL)] = True,
     host: Annotated[str, typer.Option(help="Where to listen.", rich_help_panel=_CONTROL)] = DEFAULT_HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.", rich_help_panel=_CONTROL)] = 0,
@@ -83,7 +86,10 @@ def run(
     trigger: dict[str, Any] = {"availableNow": True} if once else {}
     if trigger_seconds is not None and not once:
         trigger = {"processingTime": f"{round(trigger_seconds * 1000)} milliseconds"}
-    spark = _session(chosen, master, pairs(conf, "--conf"))
+    if master is not None and remote is not None:
+        raise typer.BadParameter("give --master or --remote, not both", param_hint="--remote")
+    settings = pairs(conf, "--conf")
+    spark = _session(chosen, master, settings) if remote is None else _remote_session(remote, settings)
     with asked_to_end() as asked:
         try:
             # Columns such as F.sum("x") can be made only where there is a session.
@@ -132,6 +138,13 @@ def _session(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSes
         builder = builder.config(key, value)
     if master is not None or ("spark.master" not in conf and "MASTER" not in os.environ):
         builder = builder.master(master or "local[*]")
+    return builder.getOrCreate()
+
+
+def _remote_session(remote: str, conf: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder.remote(remote)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
     return builder.getOrCreate()
 
 

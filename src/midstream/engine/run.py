@@ -395,7 +395,7 @@ class Run:
     def _has_ended(self) -> bool:
         """Whether the run is over. A query that has just ended may be about to be started again: wait for that."""
         query = self.query
-        if not is_active(query):
+        if not self._ended and not is_active(query):
             with self._changed:
                 self._changed.wait_for(lambda: self._ended or self.query is not query)
         return self._ended
