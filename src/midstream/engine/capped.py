@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.readwriter import DataStreamReader
-
 from midstream.errors import ChangeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 FILES = ("csv", "json", "orc", "parquet", "text", "xml", "avro")
 _OPTIONS = {"kafka": "maxOffsetsPerTrigger", "rate-micro-batch": "rowsPerBatch"}
@@ -34,7 +33,7 @@ class CappedSession:
 
     @property
     def readStream(self) -> DataStreamReader:  # noqa: N802
-        return _CappedReader(self._spark, self.option_for)
+        return _capped(type(self._spark.readStream))(self._spark, self.option_for)  # type: ignore[no-any-return]
 
     def option_for(self, format_: str) -> tuple[str, int]:
         """The option that caps a format, and its value."""
@@ -47,33 +46,35 @@ class CappedSession:
         raise ChangeError.no_cap(self._source, reason, [*FILES, *_OPTIONS])
 
 
-class _CappedReader(DataStreamReader):
-    def __init__(self, spark: SparkSession, option_for: Callable[[str], tuple[str, int]]) -> None:
-        super().__init__(spark)
-        self._option_for = option_for
-        self._source_format = str(spark.conf.get("spark.sql.sources.default"))
+def _capped(reader: Any) -> Any:
+    """A kind of reader that caps what it reads: Spark Connect has one of its own."""
 
-    def format(self, source: str) -> DataStreamReader:
-        self._source_format = source
-        return super().format(source)
+    class Capped(reader):  # type: ignore[misc]
+        def __init__(self, spark: SparkSession, option_for: Callable[[str], tuple[str, int]]) -> None:
+            super().__init__(spark)
+            self._option_for = option_for
+            self._source_format = str(spark.conf.get("spark.sql.sources.default"))
 
-    def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
-        self._cap(format or self._source_format)
-        return super().load(path, format, schema, **options)
+        def format(self, source: str) -> DataStreamReader:
+            self._source_format = source
+            return super().format(source)  # type: ignore[no-any-return]
 
-    def _cap(self, format_: str) -> None:
-        # The last word: it takes the place of what was set before.
-        self.option(*self._option_for(format_.lower()))
+        def load(self, path: Any = None, format: Any = None, schema: Any = None, **options: Any) -> DataFrame:
+            self._cap(format or self._source_format)
+            return super().load(path, format, schema, **options)  # type: ignore[no-any-return]
 
+        def _cap(self, format_: str) -> None:
+            # The last word: it takes the place of what was set before.
+            self.option(*self._option_for(format_.lower()))
 
-def _of_format(name: str) -> Callable[..., Any]:
-    def read(self: _CappedReader, *arguments: Any, **options: Any) -> Any:
-        self._cap(name)
-        return getattr(DataStreamReader, name)(self, *arguments, **options)
+    def of_format(name: str) -> Callable[..., Any]:
+        def read(self: Capped, *arguments: Any, **options: Any) -> Any:
+            self._cap(name)
+            return getattr(reader, name)(self, *arguments, **options)
 
-    return read
+        return read
 
-
-for _name in FILES:
-    if hasattr(DataStreamReader, _name):
-        setattr(_CappedReader, _name, _of_format(_name))
+    for name in FILES:
+        if hasattr(reader, name):
+            setattr(Capped, name, of_format(name))
+    return Capped
