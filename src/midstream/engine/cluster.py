@@ -16,6 +16,7 @@ from midstream.placement.assign import Executor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _CLASS = "midstream.Placement"
 _DRIVER = "driver"
@@ -49,14 +50,16 @@ class Cluster:
         each = [Executor(e.id(), e.hostPort().rpartition(":")[0]) for e in found if e.id() != _DRIVER]
         return sorted(each, key=lambda executor: (len(executor.id), executor.id))
 
-    def placed(self, frame: DataFrame, locations: Sequence[str]) -> DataFrame:
-        """The same rows in the same partitions, of which the task of number i is to run at `locations[i]`."""
+    def placed(self, frame: DataFrame, locations: Sequence[str], schema: StructType | None = None) -> DataFrame:
+        """The same rows in the same partitions, of which the task of number i is to run at `locations[i]`. A schema may
+        be given that differs in what can be null."""
         arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
         arguments[0] = "\n".join(locations)
         option = self._gateway.jvm.scala.Option.apply(self._make.newInstance(arguments))
         rows = frame._jdf.queryExecution().toRdd().coalesce(len(locations), False, option, None)
         session = frame.sparkSession
-        return type(frame)(session._jsparkSession.internalCreateDataFrame(rows, frame._jdf.schema(), False), session)
+        of_rows = frame._jdf.schema() if schema is None else session._jsparkSession.parseDataType(schema.json())
+        return type(frame)(session._jsparkSession.internalCreateDataFrame(rows, of_rows, False), session)
 
     def end(self, executors: Sequence[str]) -> None:
         """Ask the cluster to end executors, and not to replace them."""

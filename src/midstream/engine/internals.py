@@ -107,6 +107,15 @@ def run_job(frame: DataFrame) -> None:
     frame._jdf.queryExecution().toRdd().count()
 
 
+def run_partitions(frame: DataFrame, numbers: Sequence[int]) -> None:
+    """Compute some partitions of a DataFrame that has no rows, for their side effects, and what they are made of."""
+    gateway = frame.sparkSession.sparkContext._gateway
+    wanted = gateway.new_array(gateway.jvm.int, len(numbers))  # type: ignore[union-attr]
+    for at, number in enumerate(numbers):
+        wanted[at] = number
+    frame._jdf.queryExecution().toRdd().toJavaRDD().collectPartitions(wanted)
+
+
 def before_exchange(grouped: DataFrame) -> DataFrame:
     """The part of `groupBy(…).agg(…)` that runs before its exchange: partly aggregated rows, several a key.
 

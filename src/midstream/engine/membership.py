@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from midstream.changes.settings import Settings
 from midstream.engine.placer import Placer
-from midstream.engine.warming import Moving, arrivals, bring, make_jobs
-from midstream.placement.assign import Assignment
+from midstream.engine.warming import bring, make_jobs
+from midstream.placement.assign import Assignment, Moving, arrivals
 from midstream.state.manifest import Manifest
 from midstream.state.store import Store
 from midstream.state.warmup import WARMUPS

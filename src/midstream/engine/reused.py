@@ -24,6 +24,8 @@ class Reused:
     def __init__(self) -> None:
         self._spark: SparkSession | None = None
         self._inputs: dict[tuple[str, bool, bool], pa.Schema] = {}
+        self.shipped: dict[str, StructType] = {}
+        """By step, the columns that reach its state tasks, as they last did."""
         self._empty: dict[str, DataFrame] = {}
         self._wakes: dict[tuple[str, bool], tuple[Sequence[HashRange], DataFrame]] = {}
 
@@ -31,6 +33,7 @@ class Reused:
         """The schema of what reaches the state tasks of a step."""
         known = self._inputs.get((step, grouped, woken))
         if known is None:
+            self.shipped[step] = rows.schema
             known = self._inputs[step, grouped, woken] = to_arrow(rows.schema)
         return known
 

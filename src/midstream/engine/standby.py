@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from midstream.engine.placer import Placer
-from midstream.engine.warming import Moving, launch, read_warmth, stop
-from midstream.placement.assign import Assignment
+from midstream.engine.warming import launch, read_warmth, stop
+from midstream.placement.assign import Assignment, Moving
 from midstream.state.hashspace import HashRange
 from midstream.state.store import Store
 from midstream.state.warmup import WARMUPS, Warmth, WarmupJob

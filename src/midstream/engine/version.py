@@ -147,6 +147,7 @@ def make_version(
     )
     if before is not None:
         version.preaggregation.take_over(before.preaggregation)
+        version.reused.shipped.update(before.reused.shipped)
     return version
 
 

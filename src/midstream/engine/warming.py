@@ -13,23 +13,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
-
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from midstream.changes.settings import FetchPolicy
 from midstream.engine.cluster import Cluster
 from midstream.engine.internals import map_in_arrow, run_job
 from midstream.engine.placer import Placer
+from midstream.engine.rehearsal import rehearse
 from midstream.engine.version import Version
 from midstream.errors import StoreError
-from midstream.placement.assign import Assignment
+from midstream.placement.assign import Assignment, Moving, arrivals
 from midstream.schemas import NOTHING
-from midstream.state.hashspace import HashRange
 from midstream.state.manifest import Manifest, StepState
 from midstream.state.store import Store
 from midstream.state.warmup import WARMUPS, Warmth, WarmupJob
-from midstream.task.ready import BeReady
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,14 +36,19 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-Moving: TypeAlias = Mapping[str, Mapping[str, tuple[HashRange, ...]]]
-"""By executor and step, ranges whose state it needs."""
-
 _SILENCE_SECONDS = 30.0
 """They tell twice a second how far they are. One that does not has ended with its executor."""
 
 _LOOK_SECONDS = 0.2
 """Between two looks whether a change still wants its state brought."""
+
+_PAUSE_SECONDS = 2.0
+"""For so long the end of an epoch is waited for. Behind it the stream often has nothing to do for a moment."""
+
+_PAUSE_LOOK_SECONDS = 0.02
+
+_FEW = 3
+"""So many things are done one after the other, each in a pause of its own: what moves shall not wait for long."""
 
 LITTLE_BYTES = 8 * 2**20
 """What all moving instances have together, below which nothing is brought beforehand."""
@@ -74,6 +76,8 @@ class Warmer:
     placer: Placer
     store: Store
     latest: Callable[[], Manifest]
+    session: Callable[[], SparkSession | None]
+    """That of the query, whose settings epochs run with; none before the first epoch."""
     progress: dict[int, Warmth] = field(default_factory=dict)
     """By modification: what its last pass has done so far, and what all of them have fetched."""
     _under_way: Callable[[], bool] | None = None
@@ -96,12 +100,14 @@ class Warmer:
             return  # nothing moves, or everybody reads the same files
         settings, ranges = version.settings, {step: version.ranges(step) for step in version.compiled.keyed}
         try:
-            moving = arrivals(self.placer.assignment, self.placer.preview(ranges, settings.rules))
+            after = self.placer.preview(ranges, settings.rules)
+            moving = arrivals(self.placer.assignment, after)
             if moving and size_of(moving, self.latest().steps) < LITTLE_BYTES:
                 return  # the first epoch fetches it faster than a process to bring it starts
             self._under_way, self._arrived = wanted if moving else None, False
             if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
                 self._warm(modification, moving, version, wanted)
+                self._rehearse(moving, after, version, wanted)
                 self._arrived = True
             elif moving and settings.fetch_policy is FetchPolicy.ON_DEMAND:
                 cap = settings.fetch_bytes_per_second
@@ -116,14 +122,26 @@ class Warmer:
 
         jobs = make_jobs(self.store, {}, moving, version.settings.fetch_bytes_per_second, follow=True)
         try:
-            warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told)
-            if wanted():
-                functions = tuple(keyed.function for keyed in version.compiled.keyed.values())
-                get_ready(self.spark, self.placer.cluster, list(moving), BeReady(functions))
+            warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told, lambda: self._await_pause(wanted))
             _logger.info("modification %d: %s", modification, warmth)
         finally:
             # What is committed until the boundary is brought there, too.
             threading.Thread(target=self._end, args=(jobs[0], wanted), name="midstream-warm-up", daemon=True).start()
+
+    def _rehearse(self, moving: Moving, after: Assignment, version: Version, wanted: Callable[[], bool]) -> None:
+        """Have what the first epoch of a version will do for the first time done once, in pauses behind epochs. Not all
+        executors at a time, for they may share their machine with those of the stream."""
+        session, groups = self.session(), min(len(moving), _FEW)
+        for number in range(groups if session is not None else 0):
+            self._await_pause(wanted)
+            if session is not None and wanted():
+                state, some = version.state_after(self.latest()), dict(list(moving.items())[number::groups])
+                rehearse(session, self.placer.cluster, self.store, version, state, after, some)
+
+    def _await_pause(self, wanted: Callable[[], bool]) -> None:
+        before, until = self.latest().epoch, time.monotonic() + _PAUSE_SECONDS
+        while wanted() and self.latest().epoch == before and time.monotonic() < until:
+            time.sleep(_PAUSE_LOOK_SECONDS)
 
     def _end(self, job: WarmupJob, wanted: Callable[[], bool]) -> None:
         """Have the processes of a job, and those begun with it, end when it is no longer wanted."""
@@ -179,11 +197,12 @@ def bring(
     jobs: tuple[WarmupJob, ...],
     wanted: Callable[[], bool],
     told: Callable[[Warmth], None] = lambda warmth: None,
+    pause: Callable[[], None] = lambda: None,
 ) -> Warmth:
     """Have jobs done on their executors; come back when all are finished, when one fails, or it is no longer wanted.
-    Those that follow the commits go on until they are told to stop."""
+    Those that follow the commits go on until they are told to stop. A few may `pause` before each is begun."""
     store = jobs[0].store
-    launch(spark, cluster, jobs)
+    launch(spark, cluster, jobs, pause if len(jobs) <= _FEW else lambda: None)
     last, heard = Warmth(), time.monotonic()
     while True:
         warmth = _together(read_warmth(store, job.path) for job in jobs)
@@ -220,35 +239,16 @@ def _together(several: Iterable[Warmth]) -> Warmth:
     )
 
 
-def arrivals(before: Assignment, after: Assignment) -> dict[str, dict[str, tuple[HashRange, ...]]]:
-    """By executor and step, the ranges of instances it is to run and has not run, or only a part of them."""
-    found: dict[str, dict[str, tuple[HashRange, ...]]] = {}
-    for step, instances in after.items():
-        for instance in instances:
-            had = [i.range for i in before.get(step, ()) if i.executor == instance.executor]
-            if not any(r.start <= instance.range.start and instance.range.end <= r.end for r in had):
-                of_step = found.setdefault(instance.executor, {})
-                of_step[step] = (*of_step.get(step, ()), instance.range)
-    return found
-
-
-def launch(spark: SparkSession, cluster: Cluster, jobs: Sequence[WarmupJob]) -> None:
+def launch(
+    spark: SparkSession, cluster: Cluster, jobs: Sequence[WarmupJob], pause: Callable[[], None] = lambda: None
+) -> None:
     """Have each job begun on its executor. One after the other: an executor that is new has libraries to load, and may
     share its machine with those of the stream."""
     location = {executor.id: executor.location for executor in cluster.executors()}
     for job in jobs:
+        pause()
         placed = cluster.placed(spark.range(0, 1, 1, 1), [location.get(job.executor, "")])
         run_job(map_in_arrow(placed, _Begin(job), NOTHING))
-
-
-def get_ready(spark: SparkSession, cluster: Cluster, executors: Sequence[str], task: BeReady) -> None:
-    """Have executors run a task like those of the instances they get: the first one loads Python's libraries and has
-    Spark compile what it runs, which the epoch that applies the change is not to wait for. One after the other, so that
-    they do not take all processors of a machine they share."""
-    location = {executor.id: executor.location for executor in cluster.executors()}
-    for executor in executors:
-        exchanged = spark.range(0, 1, 1, 1).repartitionById(1, F.expr("CAST(id AS INT)"))
-        run_job(map_in_arrow(cluster.placed(exchanged, [location.get(executor, "")]), task, NOTHING))
 
 
 def read_warmth(store: Store, path: str) -> Warmth:

@@ -69,6 +69,9 @@ class Instance:
 
 Assignment: TypeAlias = Mapping[str, tuple[Instance, ...]]
 
+Moving: TypeAlias = Mapping[str, Mapping[str, tuple[HashRange, ...]]]
+"""By executor and step, ranges whose state it needs."""
+
 
 def assign(
     steps: Mapping[str, Sequence[HashRange]],
@@ -159,4 +162,16 @@ def moves(before: Assignment, after: Assignment) -> dict[str, dict[int, tuple[st
         for number, instance in enumerate(instances):
             if known.get(instance.range, instance.executor) != instance.executor:
                 found.setdefault(step, {})[number] = (known[instance.range], instance.executor)
+    return found
+
+
+def arrivals(before: Assignment, after: Assignment) -> dict[str, dict[str, tuple[HashRange, ...]]]:
+    """By executor and step, the ranges of instances it is to run and has not run, or only a part of them."""
+    found: dict[str, dict[str, tuple[HashRange, ...]]] = {}
+    for step, instances in after.items():
+        for instance in instances:
+            had = [i.range for i in before.get(step, ()) if i.executor == instance.executor]
+            if not any(r.start <= instance.range.start and instance.range.end <= r.end for r in had):
+                of_step = found.setdefault(instance.executor, {})
+                of_step[step] = (*of_step.get(step, ()), instance.range)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -124,18 +124,26 @@ class PartitionSnapshot:
         """Bring blocks of the partition here, in plain order: all of them, or as far as these keys need."""
         if what is Fetch.NOTHING:
             return
-        first, last = self.partition.start, self.partition.end - 1
-        blocks = [
-            (segment, number)
-            for state in self.tables.values()
-            for segment in self._segments(state, first, last)
-            for number in segment.blocks_between(first, last)
-        ]
+        blocks = list(self._blocks())
         if what is Fetch.UP_TO_OWN:
             own = [at for at, (segment, number) in enumerate(blocks) if np.subtract(*segment.among(number, hashes)) < 0]
             blocks = blocks[: own[-1] + 1] if own else []
         for segment, number in blocks:
             segment.block(number)
+
+    def open(self, until: Callable[[], bool]) -> None:
+        """Open the blocks of the partition that come first when keys are looked up, until told that it is enough."""
+        for segment, number in reversed(list(self._blocks())):
+            if until():
+                return
+            segment.block(number)
+
+    def _blocks(self) -> Iterator[tuple[Segment, int]]:
+        first, last = self.partition.start, self.partition.end - 1
+        for state in self.tables.values():
+            for segment in self._segments(state, first, last):
+                for number in segment.blocks_between(first, last):
+                    yield segment, number
 
     def _newest_first(self, state: TableState, hashes: Hashes) -> Iterator[Segment]:
         if len(hashes):

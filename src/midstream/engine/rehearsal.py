@@ -1,0 +1,91 @@
+"""Executors rehearse what instances that move will do: the exchange as it will be cut, and a first state task.
+
+Spark compiles the code that tells a row's partition anew for another number of them, on every executor. One that has
+had no instance also loads libraries, connects to the others and to the store, and opens the files of the state. All of
+that is not to fall into the epoch that applies the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, NumericType, StringType, StructField, StructType
+
+from midstream.engine.cluster import Cluster
+from midstream.engine.internals import map_in_arrow, run_partitions
+from midstream.placement.assign import Assignment, Instance, Moving
+from midstream.schemas import NOTHING
+from midstream.state.hashspace import partition_sql
+from midstream.state.manifest import StepState
+from midstream.state.store import Store
+from midstream.task.keyed import HASH_COLUMN
+from midstream.task.rehearse import Rehearse
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from midstream.engine.version import Version
+
+
+def rehearse(
+    spark: SparkSession,
+    cluster: Cluster,
+    store: Store,
+    version: Version,
+    state: Mapping[str, StepState],
+    assignment: Assignment,
+    moving: Moving,
+) -> None:
+    """Have every executor send a row to each instance that is moving, and these take it where they will be.
+
+    A step of which it is not known what columns reach its tasks, or for which they cannot be made up, is not rehearsed.
+    """
+    shipped = version.reused.shipped
+    executors = cluster.executors()
+    everybody = [executor.location for executor in executors]
+    location = {executor.id: executor.location for executor in executors}
+    for step, instances in assignment.items():
+        numbers = [number for number, instance in enumerate(instances) if _arrives(step, instance, moving)]
+        columns = _row(shipped.get(step), [instances[number].range.start for number in numbers])
+        if not numbers or columns is None:
+            continue
+        each = len(numbers)
+        rows = spark.range(0, each * len(everybody), 1, len(everybody)).select(*columns)
+        exchanged = _exchanged(cluster.placed(rows, everybody, shipped[step]), state[step])
+        placed = cluster.placed(exchanged, [location.get(instance.executor, "") for instance in instances])
+        function = version.compiled.keyed[step].function
+        task = Rehearse(store, function, state[step].tables, state[step].ranges)
+        run_partitions(map_in_arrow(placed, task, NOTHING), numbers)
+
+
+def _arrives(step: str, instance: Instance, moving: Moving) -> bool:
+    return instance.range in moving.get(instance.executor, {}).get(step, ())
+
+
+def _exchanged(rows: DataFrame, state: StepState) -> DataFrame:
+    return rows.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))
+
+
+def _row(shipped: StructType | None, hashes: Sequence[int]) -> list[Column] | None:
+    """The columns of made-up rows whose hashes take turns."""
+    if shipped is None or not hashes:
+        return None
+    turn = F.element_at(F.array(*map(F.lit, hashes)), (F.col("id") % len(hashes) + 1).cast("int"))
+    made = [turn.alias(HASH_COLUMN) if field.name == HASH_COLUMN else _anything(field) for field in shipped]
+    found = [column for column in made if column is not None]
+    return found if len(found) == len(made) else None
+
+
+def _anything(field: StructField) -> Column | None:
+    """A value that a column may have, if one is at hand."""
+    if field.nullable:
+        value = F.lit(None)
+    elif isinstance(field.dataType, NumericType | BooleanType):
+        value = F.lit(0)
+    elif isinstance(field.dataType, StringType):
+        value = F.lit("")
+    else:
+        return None
+    return value.cast(field.dataType).alias(field.name)
