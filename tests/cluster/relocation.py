@@ -113,6 +113,7 @@ def moving(scene: Scene) -> None:
     told["all"] = scene.change(ms.Migrate("count", home, from_executor=away))
     told["scattered"] = scene.undo()
     told["rescaled"] = scene.change(ms.Rescale("count", 6))
+    told["rehearsed"] = rehearsals(run)
     told["refused"] = [
         scene.refused(ms.Migrate("count", "77")),
         scene.refused(ms.Migrate("count", home, [99])),
@@ -212,6 +213,19 @@ def neighbours(scene: Scene) -> None:
     for _ in range(4):
         scene.undo()
     told["undone"] = ran()
+
+
+def rehearsals(run: Run) -> list[tuple[list[str], list[str]]]:
+    """By rehearsal, where its tasks ran: those that send rows, and those of the instances that move."""
+    jobs = run._runner.placer.cluster._spark.sparkContext._jsc.sc().statusStore()
+    found = []
+    listed = jobs.jobsList(None)
+    for job in (listed.apply(i) for i in range(listed.size())):
+        if job.description().isDefined() and job.description().get().startswith("midstream rehearsal: count"):
+            stages = sorted(job.stageIds().apply(i) for i in range(job.stageIds().size()))
+            tasks = [jobs.taskList(stage, 0, 1000) for stage in stages]
+            found.append(tuple(sorted(each.apply(i).executorId() for i in range(each.size())) for each in tasks))
+    return sorted(found)
 
 
 def _followed(run: Run) -> list[int | None]:

@@ -63,6 +63,11 @@ def test_instances_stay_and_move_when_told(tmp_path: Path, stage: Stage) -> None
     assert set(told["all"].values()) == {place[home]}
     assert told["scattered"] == first
     assert Counter(told["rescaled"].values()) == {place[away]: 3, place[home]: 3}
+    everybody = sorted([away, home])
+    for senders, takers in told["rehearsed"]:
+        assert senders == everybody, "every executor has made the exchange"
+        assert len(set(takers)) == 1, "one executor after the other"
+    assert {takers[0] for _, takers in told["rehearsed"]} == {away, home}
     assert told["refused"] == [
         "UNKNOWN_EXECUTOR",
         "UNKNOWN_INSTANCE",

@@ -10,14 +10,26 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, LongType, StructField, StructType
 
 import midstream as ms
-from midstream.engine.internals import EPOCH_CONF, SessionConf, before_exchange, map_in_arrow, read_offsets, run_job
+from midstream.engine.exchange import exchanged
+from midstream.engine.internals import (
+    EPOCH_CONF,
+    SessionConf,
+    before_exchange,
+    map_in_arrow,
+    read_offsets,
+    run_job,
+    run_partitions,
+)
+from midstream.engine.rehearsal import made_up_row
 from midstream.engine.reports import ReportBox
-from midstream.state.hashspace import even_ranges, partition_sql
+from midstream.schemas import NOTHING
+from midstream.state.hashspace import HASH_MIN, HashRange, even_ranges, partition_sql, ranges_from
 from midstream.state.ledger import read_manifest
 from midstream.state.store import open_store
+from midstream.task.keyed import HASH_COLUMN
 from midstream.task.report import TaskReport
 from tests.engine.harness import Inbox, as_it_stands, canonical, preaggregated, run_available
 
@@ -179,6 +191,49 @@ def test_rows_reach_the_partition_that_owns_their_hash(spark: SparkSession) -> N
     placed = hashed.repartitionById(5, F.expr(partition_sql("h", ranges)))
     for row in placed.select("h", F.spark_partition_id().alias("p")).collect():
         assert ranges[row.p].start <= row.h < ranges[row.p].end
+
+
+def test_some_partitions_are_computed_and_no_others(spark: SparkSession, tmp_path: Path) -> None:
+    folder = str(tmp_path)
+
+    def leave_a_trace(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            Path(folder, str(batch.column(0)[0])).touch()
+        yield from ()
+
+    run_partitions(map_in_arrow(spark.range(0, 4, 1, 4), leave_a_trace, NOTHING), [1, 3])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "3"]
+
+
+@pytest.mark.parametrize("ranges", [even_ranges(7), ranges_from([HASH_MIN, -(2**62), 2**61])], ids=["even", "uneven"])
+def test_a_rehearsed_exchange_compiles_nothing_more(spark: SparkSession, ranges: tuple[HashRange, ...]) -> None:
+    def compiled() -> int:
+        metrics = spark.sparkContext._jvm.org.apache.spark.metrics.source  # type: ignore[union-attr]
+        return int(getattr(getattr(metrics, "CodegenMetrics$"), "MODULE$").METRIC_COMPILATION_TIME().getCount())
+
+    def exchange(rows: DataFrame) -> None:
+        hashed = spark._jsparkSession.internalCreateDataFrame(rows._jdf.queryExecution().toRdd(), shipped, False)
+        run_job(exchanged(type(rows)(hashed, spark), ranges))
+
+    with SessionConf(spark, {"spark.sql.adaptive.enabled": "false"}):
+        values = "cast(id AS string) AS s", "id + 1 AS n", "if(id > 9, NULL, id) AS m", f"xxhash64(id) AS {HASH_COLUMN}"
+        real = spark.range(0, 100, 1, 2).selectExpr(*values)
+        shipped = real._jdf.schema()
+        made_up = made_up_row(real.schema, [r.start for r in ranges])
+        assert made_up is not None
+        run_job(real)
+        before = compiled()
+        exchange(spark.range(0, 2 * len(ranges), 1, 2).select(*made_up))
+        rehearsed = compiled()
+        exchange(real)
+    assert rehearsed > before
+    assert compiled() == rehearsed
+
+
+def test_columns_that_cannot_be_made_up_are_told(spark: SparkSession) -> None:
+    schema = StructType([StructField(HASH_COLUMN, LongType(), False), StructField("when", DateType(), False)])
+    assert made_up_row(schema, [0]) is None
+    assert made_up_row(None, [0]) is None
 
 
 def test_equal_values_have_equal_hashes(spark: SparkSession) -> None:

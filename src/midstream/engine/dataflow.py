@@ -13,6 +13,7 @@ from midstream.aggregates.function import AggregateFunction
 from midstream.aggregates.parts import Joined, Parted
 from midstream.changes.change import Guard
 from midstream.engine.compile import Compiled, CompiledKeyed, apply_stateless
+from midstream.engine.exchange import exchanged
 from midstream.engine.failure import step_error
 from midstream.engine.guards import Observation, observe
 from midstream.engine.internals import Latest, empty_frame, latest, map_in_arrow, run_job
@@ -24,7 +25,6 @@ from midstream.engine.sources import column_of_source, split_batch
 from midstream.errors import MidstreamError
 from midstream.graph.steps import AggregateStep, KeyedStep, LateStep, LoopStep, OutputMode, SinkStep, SourceStep, Step
 from midstream.schemas import NOTHING, quoted
-from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
 from midstream.state.reader import Fetch
 from midstream.state.splits import Split, split_sql
@@ -307,8 +307,7 @@ class Dataflow:
         """Rows brought to the partition that owns the range of their hash."""
         if self.trial and len(state.ranges) == 1:
             return hashed.coalesce(1)  # one task for all of it, which waits but once for its turn
-        exchanged = hashed.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))
-        return self.places.apply(keyed.step.id, exchanged)
+        return self.places.apply(keyed.step.id, exchanged(hashed, state.ranges))
 
 
 def _is_complete(step: Step) -> bool:

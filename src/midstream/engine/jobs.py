@@ -31,7 +31,8 @@ class NamedJobs:
         if is_remote(self._spark):
             self._spark.removeTag(self._name)
         else:
-            self._spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+            for name in ("spark.jobGroup.id", "spark.job.description"):
+                self._spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]
 
     def cancel(self) -> None:
         """From any thread: end those that run."""

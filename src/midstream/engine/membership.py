@@ -38,6 +38,7 @@ class Membership:
     latest: Callable[[], Manifest]
     settings: Callable[[], Settings]
     stopping: Callable[[], bool]
+    rehearse: Callable[[Moving, Assignment], None]
     _seen: Assignment = field(default_factory=dict)
     _busy: threading.Thread | None = field(default=None)
 
@@ -58,8 +59,10 @@ class Membership:
             self._bring(moved, "instances that had to go on at once")
             rules = self.settings().rules
             ranges = {id_: step.ranges for id_, step in self.latest().steps.items()}
-            share = arrivals(self.placer.assignment, self.placer.preview(ranges, rules, came)) if came else {}
+            after = self.placer.preview(ranges, rules, came)
+            share = arrivals(self.placer.assignment, after) if came else {}
             self._bring(share, "executors that have come")
+            self.rehearse(share, after)
         except Exception:
             _logger.warning("state is not brought to executors before they need it", exc_info=True)
         self.placer.admit(came)

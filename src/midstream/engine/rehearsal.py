@@ -7,6 +7,7 @@ that is not to fall into the epoch that applies the change.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, NumericType, StringType, StructField, StructType
 
 from midstream.engine.cluster import Cluster
+from midstream.engine.exchange import exchanged
 from midstream.engine.internals import map_in_arrow, run_partitions
+from midstream.engine.jobs import NamedJobs
 from midstream.placement.assign import Assignment, Instance, Moving
 from midstream.schemas import NOTHING
-from midstream.state.hashspace import partition_sql
 from midstream.state.manifest import StepState
 from midstream.state.store import Store
 from midstream.task.keyed import HASH_COLUMN
 from midstream.task.rehearse import Rehearse
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
     from midstream.engine.version import Version
 
@@ -48,27 +50,24 @@ def rehearse(
     location = {executor.id: executor.location for executor in executors}
     for step, instances in assignment.items():
         numbers = [number for number, instance in enumerate(instances) if _arrives(step, instance, moving)]
-        columns = _row(shipped.get(step), [instances[number].range.start for number in numbers])
+        columns = made_up_row(shipped.get(step), [instances[number].range.start for number in numbers])
         if not numbers or columns is None:
             continue
         each = len(numbers)
         rows = spark.range(0, each * len(everybody), 1, len(everybody)).select(*columns)
-        exchanged = _exchanged(cluster.placed(rows, everybody, shipped[step]), state[step])
-        placed = cluster.placed(exchanged, [location.get(instance.executor, "") for instance in instances])
+        sent = exchanged(cluster.placed(rows, everybody, shipped[step]), state[step].ranges)
+        placed = cluster.placed(sent, [location.get(instance.executor, "") for instance in instances])
         function = version.compiled.keyed[step].function
         task = Rehearse(store, function, state[step].tables, state[step].ranges)
-        run_partitions(map_in_arrow(placed, task, NOTHING), numbers)
+        with NamedJobs(spark, f"midstream-rehearsal-{uuid.uuid4().hex}", f"midstream rehearsal: {step}"):
+            run_partitions(map_in_arrow(placed, task, NOTHING), numbers)
 
 
 def _arrives(step: str, instance: Instance, moving: Moving) -> bool:
     return instance.range in moving.get(instance.executor, {}).get(step, ())
 
 
-def _exchanged(rows: DataFrame, state: StepState) -> DataFrame:
-    return rows.repartitionById(len(state.ranges), F.expr(partition_sql(HASH_COLUMN, state.ranges)))
-
-
-def _row(shipped: StructType | None, hashes: Sequence[int]) -> list[Column] | None:
+def made_up_row(shipped: StructType | None, hashes: Sequence[int]) -> list[Column] | None:
     """The columns of made-up rows whose hashes take turns."""
     if shipped is None or not hashes:
         return None

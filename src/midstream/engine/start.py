@@ -27,6 +27,7 @@ from midstream.engine.sources import load_source, tagged_union, with_pulse
 from midstream.engine.standby import Standby
 from midstream.engine.wishes import Program
 from midstream.errors import EpochError, MidstreamError
+from midstream.placement.assign import Assignment, Moving
 from midstream.state.compactor import Compactor
 from midstream.state.ledger import Ledger
 from midstream.state.store import open_store
@@ -80,7 +81,11 @@ def start(
         runner.compactor.withheld = lambda: modifier.warmer.arrived
         runner.compactor.deliver = Delivery(spark, placer, ledger.store, latest, settings, moving)
         standbys = Standby(spark, placer, ledger.store)
-        membership = Membership(spark, placer, ledger.store, latest, settings, stopping)
+
+        def rehearse(arriving: Moving, after: Assignment) -> None:
+            modifier.warmer.rehearse(arriving, after, modifier.current, lambda: not modifier.stopping())
+
+        membership = Membership(spark, placer, ledger.store, latest, settings, stopping, rehearse)
         return Run(ledger, runner, modifier, standbys, membership, _query_maker(spark, name), retain_epochs, changeable)
     except BaseException:
         # A driver that runs this checkpoint goes on as if we had never come.

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from midstream.changes.settings import FetchPolicy
@@ -42,8 +43,8 @@ _SILENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
 """Between two looks whether a change still wants its state brought."""
 
-_PAUSE_SECONDS = 2.0
-"""For so long the end of an epoch is waited for. Behind it the stream often has nothing to do for a moment."""
+_PAUSE_SECONDS = 1.5
+"""For so long after one epoch the end of the next is waited for. Behind it the stream often has nothing to do."""
 
 _PAUSE_LOOK_SECONDS = 0.02
 
@@ -96,8 +97,8 @@ class Warmer:
     def warm(self, modification: int, version: Version, wanted: Callable[[], bool]) -> None:
         """Come back when the executors that get instances have their state, or it is no longer wanted. If they cannot
         get it beforehand, they do when they need it: a change does not fail for that."""
-        if self.placer.cluster.missing or self.store.local_path(WARMUPS) is not None:
-            return  # nothing moves, or everybody reads the same files
+        if self.placer.cluster.missing:
+            return  # nothing moves
         settings, ranges = version.settings, {step: version.ranges(step) for step in version.compiled.keyed}
         try:
             after = self.placer.preview(ranges, settings.rules)
@@ -105,11 +106,13 @@ class Warmer:
             if moving and size_of(moving, self.latest().steps) < LITTLE_BYTES:
                 return  # the first epoch fetches it faster than a process to bring it starts
             self._under_way, self._arrived = wanted if moving else None, False
+            apart = self.store.local_path(WARMUPS) is None  # or else everybody reads the same files
             if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
-                self._warm(modification, moving, version, wanted)
-                self._rehearse(moving, after, version, wanted)
+                if apart:
+                    self._warm(modification, moving, version, wanted)
+                self.rehearse(moving, after, version, wanted)
                 self._arrived = True
-            elif moving and settings.fetch_policy is FetchPolicy.ON_DEMAND:
+            elif moving and apart and settings.fetch_policy is FetchPolicy.ON_DEMAND:
                 cap = settings.fetch_bytes_per_second
                 jobs = make_jobs(self.store, self.latest().steps, moving, cap, by_heat=False)
                 launch(self.spark, self.placer.cluster, jobs)
@@ -128,19 +131,30 @@ class Warmer:
             # What is committed until the boundary is brought there, too.
             threading.Thread(target=self._end, args=(jobs[0], wanted), name="midstream-warm-up", daemon=True).start()
 
-    def _rehearse(self, moving: Moving, after: Assignment, version: Version, wanted: Callable[[], bool]) -> None:
-        """Have what the first epoch of a version will do for the first time done once, in pauses behind epochs. Not all
-        executors at a time, for they may share their machine with those of the stream."""
-        session, groups = self.session(), min(len(moving), _FEW)
-        for number in range(groups if session is not None else 0):
+    def rehearse(self, moving: Moving, after: Assignment, version: Version, wanted: Callable[[], bool]) -> None:
+        """Have what the first epoch of instances that move would do for the first time done once, in pauses behind
+        epochs. Not by all executors at a time, for they may share their machine with those of the stream."""
+        groups = min(len(moving), _FEW)
+        for number in range(groups):
             self._await_pause(wanted)
-            if session is not None and wanted():
-                state, some = version.state_after(self.latest()), dict(list(moving.items())[number::groups])
+            session = self.session()
+            if not wanted() or session is None:
+                return
+            some = dict(list(moving.items())[number::groups])
+            try:
+                state = version.state_after(self.latest())
                 rehearse(session, self.placer.cluster, self.store, version, state, after, some)
+            except Exception:
+                _logger.warning("instances that move begin unrehearsed", exc_info=True)
+                return
 
     def _await_pause(self, wanted: Callable[[], bool]) -> None:
-        before, until = self.latest().epoch, time.monotonic() + _PAUSE_SECONDS
-        while wanted() and self.latest().epoch == before and time.monotonic() < until:
+        """Wait for the end of an epoch, unless that takes long or the stream stands still."""
+        last = self.latest()
+        if last.epoch < 0:
+            return
+        until = datetime.fromisoformat(last.committed_at).timestamp() + _PAUSE_SECONDS
+        while wanted() and self.latest().epoch == last.epoch and time.time() < until:
             time.sleep(_PAUSE_LOOK_SECONDS)
 
     def _end(self, job: WarmupJob, wanted: Callable[[], bool]) -> None:

@@ -1,0 +1,69 @@
+"""What a task of a rehearsal does on an executor: it opens state and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from midstream.state.hashspace import HashRange, even_ranges
+from midstream.state.manifest import TableState
+from midstream.state.reader import PartitionSnapshot
+from midstream.state.segment import OPEN_SEGMENTS, encode_segment
+from midstream.state.store import Store, open_store
+from midstream.state.tables import Groups, KeyedResult, TableKind, TableSpec
+from midstream.task.keyed import HASH_COLUMN
+from midstream.task.rehearse import Rehearse
+
+ROWS, BLOCK = 4_000, 100
+SPEC = TableSpec("t", pa.schema([("k", pa.int64())]), pa.schema([("v", pa.int64())]), TableKind.VALUE, None)
+HALVES = even_ranges(2)
+
+
+class NeverCalled:
+    tables = (SPEC,)
+
+    def run(self, rows: pa.Table, groups: Groups, state: PartitionSnapshot) -> KeyedResult:
+        raise AssertionError("a function is not given rows that were made up")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "chk"))
+
+
+@pytest.fixture
+def task(store: Store) -> Rehearse:
+    hashes = np.linspace(-(2**63), 2**63 - 2**12, ROWS).astype(np.int64)
+    encoded = encode_segment(SPEC, hashes, pa.table({"k": np.arange(ROWS), "v": np.arange(ROWS)}), None, BLOCK)
+    store.put("segments/s/t/base.seg", encoded.data)
+    table = TableState(SPEC, (encoded.info("segments/s/t/base.seg", 0, 0, 2),), rows=ROWS)
+    return Rehearse(store, NeverCalled(), {"t": table}, HALVES)
+
+
+def row_of(range_: HashRange) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({HASH_COLUMN: pa.array([range_.start], pa.int64()), "k": pa.array([None])})
+
+
+def opened(task: Rehearse) -> list[int]:
+    return sorted(OPEN_SEGMENTS.get(task.store, task.tables["t"].segments[0])._blocks)
+
+
+def test_it_opens_the_state_of_its_partition_and_writes_nothing(task: Rehearse, store: Store) -> None:
+    before = list(store.list(""))
+    assert list(task(row_of(HALVES[1]))) == []
+    assert opened(task) == list(range(ROWS // BLOCK // 2, ROWS // BLOCK))
+    assert list(store.list("")) == before
+
+
+def test_without_rows_it_does_nothing(task: Rehearse) -> None:
+    assert list(task(iter(()))) == []
+    assert opened(task) == []
+
+
+def test_state_that_cannot_be_read_is_left_to_the_epoch(task: Rehearse, store: Store) -> None:
+    store.delete(["segments/s/t/base.seg"])
+    assert list(task(row_of(HALVES[0]))) == []
