@@ -70,6 +70,7 @@ def test_a_pipeline_runs_and_changes_without_placement(tmp_path: Path, remote: s
     assert told["reports"] == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_with_state_in_an_object_store(tmp_path: Path, remote: str) -> None:
     with s3_server() as store:

@@ -10,9 +10,11 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from midstream.changes.settings import Settings
+from midstream.engine.pauses import await_pause
 from midstream.engine.placer import Placer
 from midstream.engine.warming import bring, make_jobs
 from midstream.placement.assign import Assignment
@@ -63,7 +65,8 @@ class Delivery:
         table = replace(step.tables[merged.table], segments=merged.outputs)
         only = {merged.step: replace(step, tables={merged.table: table})}
         jobs = make_jobs(self.store, only, readers, self.settings().fetch_bytes_per_second)
-        warmth = bring(self.spark, self.placer.cluster, jobs, wanted)
+        pause = partial(await_pause, self.latest, wanted)
+        warmth = bring(self.spark, self.placer.cluster, jobs, wanted, pause=pause)
         _logger.info("a merge of %s was brought to executors %s: %s", merged.step, ", ".join(readers), warmth)
 
 

@@ -13,12 +13,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from midstream.changes.settings import FetchPolicy
 from midstream.engine.cluster import Cluster
 from midstream.engine.internals import map_in_arrow, run_job
+from midstream.engine.pauses import await_pause
 from midstream.engine.placer import Placer
 from midstream.engine.rehearsal import rehearse
 from midstream.engine.version import Version
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
+
 _logger = logging.getLogger(__name__)
 
 _SILENCE_SECONDS = 30.0
@@ -43,13 +45,9 @@ _SILENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
 """Between two looks whether a change still wants its state brought."""
 
-_PAUSE_SECONDS = 1.5
-"""For so long after one epoch the end of the next is waited for. Behind it the stream often has nothing to do."""
-
-_PAUSE_LOOK_SECONDS = 0.02
-
-_FEW = 3
-"""So many things are done one after the other, each in a pause of its own: what moves shall not wait for long."""
+MOST_PAUSES = 5
+"""What is done executor by executor is done in so many groups at most, each in a pause of the stream: they may share
+their machine with those of the stream, and what moves shall not wait for long."""
 
 LITTLE_BYTES = 8 * 2**20
 """What all moving instances have together, below which nothing is brought beforehand."""
@@ -125,37 +123,35 @@ class Warmer:
 
         jobs = make_jobs(self.store, {}, moving, version.settings.fetch_bytes_per_second, follow=True)
         try:
-            warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told, lambda: self._await_pause(wanted))
+            warmth = bring(
+                self.spark, self.placer.cluster, jobs, wanted, told, lambda: await_pause(self.latest, wanted)
+            )
             _logger.info("modification %d: %s", modification, warmth)
         finally:
             # What is committed until the boundary is brought there, too.
             threading.Thread(target=self._end, args=(jobs[0], wanted), name="midstream-warm-up", daemon=True).start()
 
     def rehearse(self, moving: Moving, after: Assignment, version: Version, wanted: Callable[[], bool]) -> None:
-        """Have what the first epoch of instances that move would do for the first time done once, in pauses behind
-        epochs. Not by all executors at a time, for they may share their machine with those of the stream."""
-        groups = min(len(moving), _FEW)
-        for number in range(groups):
-            self._await_pause(wanted)
+        """Have what the first epoch of instances that move would do for the first time done once."""
+        for some in in_groups(list(moving)):
+            await_pause(self.latest, wanted)
             session = self.session()
             if not wanted() or session is None:
                 return
-            some = dict(list(moving.items())[number::groups])
             try:
                 state = version.state_after(self.latest())
-                rehearse(session, self.placer.cluster, self.store, version, state, after, some)
+                rehearse(
+                    session,
+                    self.placer.cluster,
+                    self.store,
+                    version,
+                    state,
+                    after,
+                    {executor: moving[executor] for executor in some},
+                )
             except Exception:
                 _logger.warning("instances that move begin unrehearsed", exc_info=True)
                 return
-
-    def _await_pause(self, wanted: Callable[[], bool]) -> None:
-        """Wait for the end of an epoch, unless that takes long or the stream stands still."""
-        last = self.latest()
-        if last.epoch < 0:
-            return
-        until = datetime.fromisoformat(last.committed_at).timestamp() + _PAUSE_SECONDS
-        while wanted() and self.latest().epoch == last.epoch and time.time() < until:
-            time.sleep(_PAUSE_LOOK_SECONDS)
 
     def _end(self, job: WarmupJob, wanted: Callable[[], bool]) -> None:
         """Have the processes of a job, and those begun with it, end when it is no longer wanted."""
@@ -214,9 +210,9 @@ def bring(
     pause: Callable[[], None] = lambda: None,
 ) -> Warmth:
     """Have jobs done on their executors; come back when all are finished, when one fails, or it is no longer wanted.
-    Those that follow the commits go on until they are told to stop. A few may `pause` before each is begun."""
+    Those that follow the commits go on until they are told to stop. There may be a `pause` before some are begun."""
     store = jobs[0].store
-    launch(spark, cluster, jobs, pause if len(jobs) <= _FEW else lambda: None)
+    launch(spark, cluster, jobs, pause)
     last, heard = Warmth(), time.monotonic()
     while True:
         warmth = _together(read_warmth(store, job.path) for job in jobs)
@@ -259,10 +255,21 @@ def launch(
     """Have each job begun on its executor. One after the other: an executor that is new has libraries to load, and may
     share its machine with those of the stream."""
     location = {executor.id: executor.location for executor in cluster.executors()}
-    for job in jobs:
+    for some in in_groups(jobs):
         pause()
-        placed = cluster.placed(spark.range(0, 1, 1, 1), [location.get(job.executor, "")])
-        run_job(map_in_arrow(placed, _Begin(job), NOTHING))
+        for job in some:
+            placed = cluster.placed(spark.range(0, 1, 1, 1), [location.get(job.executor, "")])
+            run_job(map_in_arrow(placed, _Begin(job), NOTHING))
+
+
+def in_groups(things: Sequence[T]) -> list[Sequence[T]]:
+    """Things to be done in pauses.
+
+    >>> in_groups("abcdefgh")
+    ['ab', 'cd', 'ef', 'gh']
+    """
+    size = -(-len(things) // MOST_PAUSES) or 1
+    return [things[at : at + size] for at in range(0, len(things), size)]
 
 
 def read_warmth(store: Store, path: str) -> Warmth:
