@@ -84,7 +84,7 @@ def _draw(axes: Axes, name: str, measured: Measurement, moved: MigrationFigures,
     axes.annotate(
         f"peak {times[peak]:,.0f} ms",
         (ends[peak], times[peak]),
-        xytext=(6, 6 + 9 * (number % 2)),
+        xytext=(6, 6 + 13 * (number % 2)),
         textcoords="offset points",
         color=color,
         fontsize=9,
