@@ -27,3 +27,17 @@ def asked_to_end() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """SIGTERM leaves the block as Ctrl-C does, so that what was started in it is ended, too."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -30,6 +30,7 @@ from midstream.bench.report import Report
 from midstream.bench.session import work_directory
 from midstream.bench.show import show
 from midstream.nexmark.queries import QUERIES
+from midstream.signals import ended_in_order
 
 app = typer.Typer(no_args_is_help=True, help="Measure midstream against native Structured Streaming.")
 
@@ -353,7 +354,8 @@ def _run(
     plot: Path | None = None,
 ) -> None:
     console = Console()
-    with work_directory(dir) as directory, Progress(Console(stderr=True)).shown() as progress:
+    shown = Progress(Console(stderr=True)).shown()
+    with ended_in_order(), work_directory(dir) as directory, shown as progress:
         report = bench(Environment(directory, progress, driver_memory))
     show(report, console)
     if json is not None:
