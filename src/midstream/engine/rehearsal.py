@@ -18,6 +18,7 @@ from midstream.engine.cluster import Cluster
 from midstream.engine.exchange import exchanged
 from midstream.engine.internals import map_in_arrow, run_partitions
 from midstream.engine.jobs import NamedJobs
+from midstream.engine.limits import TimeLimit
 from midstream.placement.assign import Assignment, Instance, Moving
 from midstream.schemas import NOTHING
 from midstream.state.manifest import StepState
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
     from midstream.engine.version import Version
+
+_LONGEST_SECONDS = 10.0
+"""Longer than this it is no help: an executor that cannot reach the store, say, is not to be kept from its work."""
 
 
 def rehearse(
@@ -59,7 +63,8 @@ def rehearse(
         placed = cluster.placed(sent, [location.get(instance.executor, "") for instance in instances])
         function = version.compiled.keyed[step].function
         task = Rehearse(store, function, state[step].tables, state[step].ranges)
-        with NamedJobs(spark, f"midstream-rehearsal-{uuid.uuid4().hex}", f"midstream rehearsal: {step}"):
+        jobs = NamedJobs(spark, f"midstream-rehearsal-{uuid.uuid4().hex}", f"midstream rehearsal: {step}")
+        with jobs, TimeLimit(jobs.cancel, _LONGEST_SECONDS):
             run_partitions(map_in_arrow(placed, task, NOTHING), numbers)
 
 
