@@ -28,10 +28,10 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## run the demo pipeline; ARGS=--once ends by itself with a verified result
 	$(RUN) $(BIN)/midstream demo $(ARGS)
 
-# Four processes also on two cores: many tests wait for servers, clocks and processes of their own.
+# Three processes also on two cores: many tests wait for servers, clocks and processes of their own.
 test: lint ## lint, check types and run the tests; ARGS go to pytest
 	@scripts/browser.sh
-	$(RUN) $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(RUN) $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-long: setup ## run the long suite; ARGS go to pytest
 	$(RUN) $(BIN)/pytest -m long --timeout 3600 $(ARGS)

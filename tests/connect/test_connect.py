@@ -122,6 +122,7 @@ def test_the_command_runs_a_pipeline_on_it(tmp_path: Path, remote: str) -> None:
     assert {row["k"]: row["n"] for row in counts} == {0: 4, 1: 3, 2: 3}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_client_that_is_killed_is_followed_by_another(tmp_path: Path, remote: str) -> None:
     reached = tmp_path / "reached"

@@ -114,6 +114,7 @@ def test_superseded_segments_and_staged_files_vanish(
     assert state_of(run) == expected_after(spark, events, 11)
 
 
+@pytest.mark.long
 def test_results_stay_right_through_many_merges(
     spark: SparkSession, tmp_path: Path, inbox: Callable[..., Inbox]
 ) -> None:

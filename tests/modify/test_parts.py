@@ -96,7 +96,9 @@ class Checked:
         assert keyed(self.live.run.read_result("sums").to_pylist()) == now
 
 
-@pytest.mark.parametrize("distinct", [False, True], ids=["sums", "distinct"])
+@pytest.mark.parametrize(
+    "distinct", [pytest.param(False, marks=pytest.mark.long, id="sums"), pytest.param(True, id="distinct")]
+)
 def test_a_hot_key_in_parts_and_whole_again(live: Live, distinct: bool) -> None:
     live.start(flow(live, distinct))
     checked = Checked(live, distinct)

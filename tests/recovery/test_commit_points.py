@@ -70,7 +70,7 @@ def test_a_failure_at_a_point_of_the_commit(point: str, shop: Shop, spark: Spark
     shop.check()
 
 
-@pytest.mark.parametrize("point", ["executed", "committed"])
+@pytest.mark.parametrize("point", [pytest.param("executed", marks=pytest.mark.long), "committed"])
 def test_a_failure_with_the_checkpoint_in_an_object_store(
     point: str, remote_shop: Shop, spark: SparkSession, fault: Plant
 ) -> None:
@@ -119,6 +119,7 @@ def test_failing_again_and_again_at_the_same_epoch(shop: Shop, spark: SparkSessi
     assert segments_stored(shop.store) == segments_needed(shop.store)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_the_process_dies_right_after_the_commit(shop: Shop, spark: SparkSession) -> None:
     """The manifest is there and no sink has been told: a new process on another machine finishes the epoch."""

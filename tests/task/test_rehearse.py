@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from midstream.state.cache import process_cache
 from midstream.state.hashspace import HashRange, even_ranges
+from midstream.state.ledger import Ledger
 from midstream.state.manifest import TableState
 from midstream.state.reader import PartitionSnapshot
 from midstream.state.segment import OPEN_SEGMENTS, encode_segment
@@ -17,6 +20,7 @@ from midstream.state.store import Store, open_store
 from midstream.state.tables import Groups, KeyedResult, TableKind, TableSpec
 from midstream.task.keyed import HASH_COLUMN
 from midstream.task.rehearse import Rehearse
+from tests.servers import S3Server
 
 ROWS, BLOCK = 4_000, 100
 SPEC = TableSpec("t", pa.schema([("k", pa.int64())]), pa.schema([("v", pa.int64())]), TableKind.VALUE, None)
@@ -37,6 +41,11 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def task(store: Store) -> Rehearse:
+    return rehearsal_of(store)
+
+
+def rehearsal_of(store: Store) -> Rehearse:
+    Ledger.open(store)
     hashes = np.linspace(-(2**63), 2**63 - 2**12, ROWS).astype(np.int64)
     encoded = encode_segment(SPEC, hashes, pa.table({"k": np.arange(ROWS), "v": np.arange(ROWS)}), None, BLOCK)
     store.put("segments/s/t/base.seg", encoded.data)
@@ -57,6 +66,19 @@ def test_it_opens_the_state_of_its_partition_and_writes_nothing(task: Rehearse, 
     assert list(task(row_of(HALVES[1]))) == []
     assert opened(task) == list(range(ROWS // BLOCK // 2, ROWS // BLOCK))
     assert list(store.list("")) == before
+
+
+def test_what_is_not_on_this_machine_is_not_fetched(s3_server: S3Server) -> None:
+    task = rehearsal_of(open_store(s3_server.url(f"rehearsal/{uuid4().hex}"), s3_server.options))
+    before = process_cache().fetched_bytes
+    assert list(task(row_of(HALVES[1]))) == []
+    assert opened(task) == []
+    (segment,) = task.tables["t"].segments
+    OPEN_SEGMENTS.get(task.store, segment).bring([ROWS // BLOCK - 1])
+    brought = process_cache().fetched_bytes
+    assert list(task(row_of(HALVES[1]))) == []
+    assert opened(task) == [ROWS // BLOCK - 1]
+    assert process_cache().fetched_bytes == brought > before
 
 
 def test_without_rows_it_does_nothing(task: Rehearse) -> None:

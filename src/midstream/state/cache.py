@@ -101,7 +101,7 @@ class BlockCache:
     def bring(self, store: Store, path: str, parts: Sequence[tuple[int, int]]) -> None:
         """Have ranges (start and length) of an object here. Those that adjoin come with one request and are kept one by
         one, as they will be read."""
-        missing = [part for part in parts if not self._is_here(store, path, *part)]
+        missing = [part for part in parts if not self.is_here(store, path, *part)]
         at = 0
         while at < len(missing):
             end = at + 1
@@ -117,7 +117,8 @@ class BlockCache:
                 self._keep((store.url, path, block), self._copies(store.url, path) + block, part)
             at = end
 
-    def _is_here(self, store: Store, path: str, start: int, length: int) -> bool:
+    def is_here(self, store: Store, path: str, start: int, length: int) -> bool:
+        """Whether a range can be read without asking the store."""
         if store.local_path(path) is not None:
             return True
         names = (WHOLE, f"{start}-{length}")

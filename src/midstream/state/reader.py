@@ -124,7 +124,13 @@ class PartitionSnapshot:
         """Bring blocks of the partition here, in plain order: all of them, or as far as these keys need."""
         if what is Fetch.NOTHING:
             return
-        blocks = list(self._blocks())
+        first, last = self.partition.start, self.partition.end - 1
+        blocks = [
+            (segment, number)
+            for state in self.tables.values()
+            for segment in self._segments(state, first, last)
+            for number in segment.blocks_between(first, last)
+        ]
         if what is Fetch.UP_TO_OWN:
             own = [at for at, (segment, number) in enumerate(blocks) if np.subtract(*segment.among(number, hashes)) < 0]
             blocks = blocks[: own[-1] + 1] if own else []
@@ -132,18 +138,16 @@ class PartitionSnapshot:
             segment.block(number)
 
     def open(self, until: Callable[[], bool]) -> None:
-        """Open the blocks of the partition that come first when keys are looked up, until told that it is enough."""
-        for segment, number in reversed(list(self._blocks())):
-            if until():
-                return
-            segment.block(number)
-
-    def _blocks(self) -> Iterator[tuple[Segment, int]]:
+        """Open the blocks of the partition that are on this machine, those first that are looked at first when keys are
+        looked up, until told that it is enough."""
         first, last = self.partition.start, self.partition.end - 1
         for state in self.tables.values():
-            for segment in self._segments(state, first, last):
-                for number in segment.blocks_between(first, last):
-                    yield segment, number
+            for segment in reversed(self._segments(state, first, last)):
+                for number in segment.blocks_between(first, last) if segment.index_is_here else ():
+                    if until():
+                        return
+                    if segment.is_here(number):
+                        segment.block(number)
 
     def _newest_first(self, state: TableState, hashes: Hashes) -> Iterator[Segment]:
         if len(hashes):

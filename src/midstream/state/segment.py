@@ -211,9 +211,9 @@ class Segment:
 
     def _read_index(self) -> tuple[pa.Schema, tuple[BlockInfo, ...]]:
         size = self.info.bytes
-        tail_start = max(0, size - _TAIL_BYTES)
-        tail = self._read(tail_start, size - tail_start)
-        if tail.size != size - tail_start or tail.size < _TRAILER.size:
+        tail_start, tail_length = _tail_of(self.info)
+        tail = self._read(tail_start, tail_length)
+        if tail.size != tail_length or tail.size < _TRAILER.size:
             raise self._damaged(f"it is shorter than the {size} bytes the manifest says")
         length, magic = _TRAILER.unpack(tail.slice(tail.size - _TRAILER.size))
         start = size - _TRAILER.size - length
@@ -246,6 +246,15 @@ class Segment:
         """Numbers of the blocks that may hold hashes of the closed interval `first..last`."""
         firsts, lasts = self._edges
         return range(int(np.searchsorted(lasts, first, "left")), int(np.searchsorted(firsts, last, "right")))
+
+    def is_here(self, number: int) -> bool:
+        """Whether a block can be opened without asking the store."""
+        where = self.blocks[number]
+        return self._cache.is_here(self._store, self.info.path, where.offset, where.length)
+
+    @property
+    def index_is_here(self) -> bool:
+        return self._cache.is_here(self._store, self.info.path, *_tail_of(self.info))
 
     def block(self, number: int) -> Block:
         loaded = self._blocks.get(number)
@@ -303,6 +312,12 @@ class Segment:
         # Once it is restored, nobody shall be shown what was there before.
         self._cache.forget(self._store, self.info.path)
         return CheckpointError.damaged_segment(self.info.path, self._store.url, reason)
+
+
+def _tail_of(info: SegmentInfo) -> tuple[int, int]:
+    """Start and length of what is read first: it has the index, unless that is very large."""
+    start = max(0, info.bytes - _TAIL_BYTES)
+    return start, info.bytes - start
 
 
 def _is_intact(data: pa.Buffer, where: BlockInfo) -> bool:

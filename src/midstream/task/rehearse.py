@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from midstream.errors import MidstreamError
 from midstream.state.hashspace import HashRange
+from midstream.state.ledger import IDENTITY
 from midstream.state.manifest import TableState
 from midstream.state.reader import PartitionSnapshot
 from midstream.state.store import Store
@@ -25,8 +26,11 @@ _OPENING_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class Rehearse:
-    """Opens the state of the partition its rows are of. The function comes along but is not called: to load it is to
-    load the modules it is in, and what it does with made-up rows nobody knows."""
+    """Opens what this machine has of the state of the partition its rows are of, and fetches nothing.
+
+    The function comes along but is not called: to load it is to load the modules it is in, and what it does with made-up
+    rows nobody knows.
+    """
 
     store: Store
     function: KeyedFunction | TimedFunction
@@ -43,8 +47,6 @@ class Rehearse:
         yield from ()
 
     def _open(self, range_: HashRange) -> None:
-        for table in self.tables.values():
-            for segment in table.segments[-1:]:
-                self.store.read(segment.path, 0, 1)  # connects to the store, of which nothing else may be needed
+        self.store.read(IDENTITY)  # connects to the store, of which nothing else may be needed
         until = time.monotonic() + _OPENING_SECONDS
         PartitionSnapshot(self.store, self.tables, range_).open(lambda: time.monotonic() > until)
