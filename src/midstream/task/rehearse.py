@@ -28,8 +28,8 @@ _OPENING_SECONDS = 0.3
 class Rehearse:
     """Opens what this machine has of the state of the partition its rows are of, and fetches nothing.
 
-    The function comes along but is not called: to load it is to load the modules it is in, and what it does with made-up
-    rows nobody knows.
+    The function comes along but is not called: to load it is to load the modules it is in, and nobody knows what it
+    does with made-up rows.
     """
 
     store: Store
