@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -35,8 +36,17 @@ from midstream.state.store import open_store
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from midstream.graph.pipeline import Pipeline
+
+
+_logger = logging.getLogger(__name__)
+
+_TRIES = 3
+_BUSY = "failed to connect back"
+"""What Spark Connect says when the Python process it starts for the function of a query has not answered for ten
+seconds, as on a machine that is very busy."""
 
 
 def start(
@@ -108,7 +118,7 @@ def _query_maker(spark: SparkSession, name: str | None) -> QueryMaker:
                     writer = writer.queryName(name)
                 if feed.trigger:
                     writer = writer.trigger(**feed.trigger)
-                query = writer.start()
+                query = _started(writer)
         except (PySparkException, TypeError) as cause:
             if remote is not None:
                 remote.close()
@@ -118,3 +128,14 @@ def _query_maker(spark: SparkSession, name: str | None) -> QueryMaker:
         return query
 
     return make
+
+
+def _started(writer: DataStreamWriter) -> StreamingQuery:
+    for _ in range(_TRIES - 1):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if _BUSY not in str(error):
+                raise
+            _logger.warning("Spark did not start the query and is asked again: %s", error)
+    return writer.start()
