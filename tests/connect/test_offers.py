@@ -52,13 +52,13 @@ def later(act: Any, *arguments: Any) -> None:
 
 
 def test_it_waits_for_the_answer(folder: Path) -> None:
-    later((folder / "answer-3").write_text, "")
+    later(offers._put, folder / "answer-3", "")
     offered(folder)
     assert "midstream_1_3" in (folder / "offer-3").read_text()
 
 
 def test_it_raises_what_the_answer_says(folder: Path) -> None:
-    later((folder / "answer-3").write_text, "midstream.errors.StoreError: [DISK_FULL] there is no room")
+    later(offers._put, folder / "answer-3", "midstream.errors.StoreError: [DISK_FULL] there is no room")
     with pytest.raises(RuntimeError, match=r"\[DISK_FULL\] there is no room"):
         offered(folder)
 
@@ -87,7 +87,7 @@ def test_signs_of_life_are_enough(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
     def live() -> None:
         for number in range(1, 20):
-            (folder / "alive").write_text(str(number))
+            offers._put(folder / "alive", str(number))
             time.sleep(0.05)
         (folder / "answer-3").write_text("")
 
