@@ -100,7 +100,7 @@ class Modifier:
         self._retain = retain_epochs
         self._placer = placer
         self._pulse = pulse
-        self.warmer = Warmer(spark, placer, ledger.store, lambda: self.latest().manifest, self._session)
+        self.warmer = Warmer(spark, placer, ledger.store, lambda: self.latest().manifest, lambda: self.latest().session)
         self._examiner = Examiner(spark, ledger)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -443,10 +443,6 @@ class Modifier:
         examined = self._examine(wish)
         box = ReportBox.of(self._spark, self._ledger.store)
         return ShadowRun(examined, self.current, self._ledger, box, uuid.uuid4().hex)
-
-    def _session(self) -> SparkSession | None:
-        batch = self.latest().batch
-        return batch.sparkSession if batch is not None else None
 
     def _prepared(self, id_: int) -> Event:
         examined = self._examined.pop(id_)

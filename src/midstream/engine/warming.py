@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from midstream.changes.settings import FetchPolicy
@@ -123,9 +124,8 @@ class Warmer:
 
         jobs = make_jobs(self.store, {}, moving, version.settings.fetch_bytes_per_second, follow=True)
         try:
-            warmth = bring(
-                self.spark, self.placer.cluster, jobs, wanted, told, lambda: await_pause(self.latest, wanted)
-            )
+            pause = partial(await_pause, self.latest, wanted)
+            warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told, pause)
             _logger.info("modification %d: %s", modification, warmth)
         finally:
             # What is committed until the boundary is brought there, too.
@@ -139,16 +139,8 @@ class Warmer:
             if not wanted() or session is None:
                 return
             try:
-                state = version.state_after(self.latest())
-                rehearse(
-                    session,
-                    self.placer.cluster,
-                    self.store,
-                    version,
-                    state,
-                    after,
-                    {executor: moving[executor] for executor in some},
-                )
+                state, arriving = version.state_after(self.latest()), {executor: moving[executor] for executor in some}
+                rehearse(session, self.placer.cluster, self.store, version, state, after, arriving)
             except Exception:
                 _logger.warning("instances that move begin unrehearsed", exc_info=True)
                 return

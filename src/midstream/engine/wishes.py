@@ -48,6 +48,11 @@ class Latest:
     manifest: Manifest
     batch: DataFrame | None
 
+    @property
+    def session(self) -> SparkSession | None:
+        """That of the query, whose settings epochs run with."""
+        return self.batch.sparkSession if self.batch is not None else None
+
 
 class Wishes:
     """Makes wishes of submissions. Sources are loaded once and shared by all versions that read them."""

@@ -5,6 +5,7 @@ Hashes are signed 64-bit integers as Spark's `xxhash64` gives them, in their nat
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -82,6 +83,15 @@ def ranges_from(starts: Sequence[int]) -> tuple[HashRange, ...]:
     if any(start % 2**SUBKEY_BITS for start in starts):
         raise ValueError(f"ranges begin at multiples of 2**{SUBKEY_BITS}")
     return tuple(HashRange(a, b) for a, b in pairwise([*starts, HASH_END]))
+
+
+def number_of(hash_: int, ranges: Sequence[HashRange]) -> int:
+    """Which of ranges that cover the hash space, in order, a hash lies in.
+
+    >>> number_of(5, even_ranges(2))
+    1
+    """
+    return bisect_right(ranges, hash_, key=lambda range_: range_.start) - 1
 
 
 def subkey_hashes(groups: Hashes, subkeys: Hashes) -> Hashes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from midstream.errors import MidstreamError
 from midstream.state.cache import process_cache
-from midstream.state.hashspace import HASH_END, HashRange
+from midstream.state.hashspace import HASH_END, HashRange, number_of
 from midstream.state.heat import bin_counts, key_counts
 from midstream.state.keys import flatten, group_rows
 from midstream.state.manifest import TableState
@@ -154,7 +153,7 @@ class KeyedTask:
         """Which partition of its step this is: told by its rows, for Spark counts partitions of the whole stage, and
         steps run together share one. One that has work without rows too runs alone."""
         if rows.num_rows:
-            return bisect_right(self.ranges, rows.column(HASH_COLUMN)[0].as_py(), key=lambda r: r.start) - 1
+            return number_of(rows.column(HASH_COLUMN)[0].as_py(), self.ranges)
         return _spark_partition()
 
     def _report_no_rows(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from midstream.errors import MidstreamError
-from midstream.state.hashspace import HashRange
+from midstream.state.hashspace import HashRange, number_of
 from midstream.state.ledger import IDENTITY
 from midstream.state.manifest import TableState
 from midstream.state.reader import PartitionSnapshot
@@ -43,7 +42,7 @@ class Rehearse:
         if first:
             # What cannot be read now can be when it counts, or is told then.
             with suppress(MidstreamError):
-                self._open(self.ranges[bisect_right(self.ranges, first[0], key=lambda r: r.start) - 1])
+                self._open(self.ranges[number_of(first[0], self.ranges)])
         yield from ()
 
     def _open(self, range_: HashRange) -> None:
