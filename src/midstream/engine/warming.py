@@ -50,21 +50,26 @@ MOST_PAUSES = 5
 """What is done executor by executor is done in so many groups at most, each in a pause of the stream: they may share
 their machine with those of the stream, and what moves shall not wait for long."""
 
+_BEGUN_AT_ONCE = 2
+"""So many processes are begun in one pause at least. One after the other, the second of two began five seconds later, and
+all that is to be copied waits for the last."""
+
 LITTLE_BYTES = 8 * 2**20
 """What all moving instances have together, below which nothing is brought beforehand."""
 
 
 @dataclass(frozen=True)
 class _Begin:
-    """The task that starts the process of a job."""
+    """The task that starts the processes of jobs, told by their numbers."""
 
-    job: WarmupJob
+    jobs: Sequence[WarmupJob]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from midstream.state.warmup_worker import begin
 
-        for _ in batches:
-            begin(self.job)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                begin(self.jobs[number])
         yield from ()
 
 
@@ -108,8 +113,9 @@ class Warmer:
             apart = self.store.local_path(WARMUPS) is None  # or else everybody reads the same files
             if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
                 if apart:
-                    self._warm(modification, moving, version, wanted)
-                self.rehearse(moving, after, version, wanted)
+                    self._warm(modification, moving, after, version, wanted)
+                else:
+                    self.rehearse(moving, after, version, wanted)
                 self._arrived = True
             elif moving and apart and settings.fetch_policy is FetchPolicy.ON_DEMAND:
                 cap = settings.fetch_bytes_per_second
@@ -118,14 +124,20 @@ class Warmer:
         except Exception:
             _logger.warning("state is not brought to executors before they need it", exc_info=True)
 
-    def _warm(self, modification: int, moving: Moving, version: Version, wanted: Callable[[], bool]) -> None:
+    def _warm(
+        self, modification: int, moving: Moving, after: Assignment, version: Version, wanted: Callable[[], bool]
+    ) -> None:
+        """Have the state copied, and a rehearsal made meanwhile."""
+
         def told(warmth: Warmth) -> None:
             self.progress[modification] = warmth
 
         jobs = make_jobs(self.store, {}, moving, version.settings.fetch_bytes_per_second, follow=True)
         try:
             pause = partial(await_pause, self.latest, wanted)
-            warmth = bring(self.spark, self.placer.cluster, jobs, wanted, told, pause)
+            launch(self.spark, self.placer.cluster, jobs, pause)
+            self.rehearse(moving, after, version, wanted)
+            warmth = attend(jobs, wanted, told)
             _logger.info("modification %d: %s", modification, warmth)
         finally:
             # What is committed until the boundary is brought there, too.
@@ -198,13 +210,19 @@ def bring(
     cluster: Cluster,
     jobs: tuple[WarmupJob, ...],
     wanted: Callable[[], bool],
-    told: Callable[[Warmth], None] = lambda warmth: None,
     pause: Callable[[], None] = lambda: None,
 ) -> Warmth:
-    """Have jobs done on their executors; come back when all are finished, when one fails, or it is no longer wanted.
-    Those that follow the commits go on until they are told to stop. There may be a `pause` before some are begun."""
-    store = jobs[0].store
+    """Have jobs done on their executors. There may be a `pause` before some are begun."""
     launch(spark, cluster, jobs, pause)
+    return attend(jobs, wanted)
+
+
+def attend(
+    jobs: tuple[WarmupJob, ...], wanted: Callable[[], bool], told: Callable[[Warmth], None] = lambda warmth: None
+) -> Warmth:
+    """Come back when all jobs are finished, when one fails, or it is no longer wanted. Those that follow the commits go
+    on until they are told to stop."""
+    store = jobs[0].store
     last, heard = Warmth(), time.monotonic()
     while True:
         warmth = _together(read_warmth(store, job.path) for job in jobs)
@@ -244,23 +262,25 @@ def _together(several: Iterable[Warmth]) -> Warmth:
 def launch(
     spark: SparkSession, cluster: Cluster, jobs: Sequence[WarmupJob], pause: Callable[[], None] = lambda: None
 ) -> None:
-    """Have each job begun on its executor. One after the other: an executor that is new has libraries to load, and may
+    """Have each job begun on its executor. A few at a time: an executor that is new has libraries to load, and may
     share its machine with those of the stream."""
     location = {executor.id: executor.location for executor in cluster.executors()}
-    for some in in_groups(jobs):
+    for some in in_groups(jobs, at_least=_BEGUN_AT_ONCE):
         pause()
-        for job in some:
-            placed = cluster.placed(spark.range(0, 1, 1, 1), [location.get(job.executor, "")])
-            run_job(map_in_arrow(placed, _Begin(job), NOTHING))
+        count = len(some)
+        placed = cluster.placed(spark.range(0, count, 1, count), [location.get(job.executor, "") for job in some])
+        run_job(map_in_arrow(placed, _Begin(some), NOTHING))
 
 
-def in_groups(things: Sequence[T]) -> list[Sequence[T]]:
+def in_groups(things: Sequence[T], at_least: int = 1) -> list[Sequence[T]]:
     """Things to be done in pauses.
 
     >>> in_groups("abcdefgh")
     ['ab', 'cd', 'ef', 'gh']
+    >>> in_groups("abc", at_least=2)
+    ['ab', 'c']
     """
-    size = -(-len(things) // MOST_PAUSES) or 1
+    size = max(-(-len(things) // MOST_PAUSES), at_least)
     return [things[at : at + size] for at in range(0, len(things), size)]
 
 
