@@ -51,8 +51,8 @@ MOST_PAUSES = 5
 their machine with those of the stream, and what moves shall not wait for long."""
 
 _BEGUN_AT_ONCE = 2
-"""So many processes are begun in one pause at least. One after the other, the second of two began five seconds later, and
-all that is to be copied waits for the last."""
+"""So many processes are begun in one pause at least. One after the other, the second of two began five seconds later,
+and all that is to be copied waits for the last."""
 
 LITTLE_BYTES = 8 * 2**20
 """What all moving instances have together, below which nothing is brought beforehand."""
