@@ -44,16 +44,21 @@ class Delivery:
     latest: Callable[[], Manifest]
     settings: Callable[[], Settings]
     moving: Callable[[], bool]
-    """Whether instances are about to move: who will read what was merged is known only then."""
+    """Whether instances are about to move. Their state goes first, and only then is known who will read what was
+    merged: a delivery under way is broken off, and goes on with what is still missing."""
 
     def __call__(self, merged: CompactionResult, wanted: Callable[[], bool]) -> None:
         size = sum(segment.bytes for segment in merged.outputs)
         if self.placer.cluster.missing or self.store.local_path(WARMUPS) is not None or size < _SMALL_BYTES:
             return
-        while self.moving() and wanted():
-            time.sleep(0.1)
         try:
-            self._bring(merged, wanted)
+            while wanted():
+                if self.moving():
+                    time.sleep(0.1)
+                else:
+                    self._bring(merged, lambda: wanted() and not self.moving())
+                    if not self.moving():
+                        return
         except Exception:
             _logger.warning("a merge of %s is fetched by the epochs that need it", merged.step, exc_info=True)
 

@@ -3,7 +3,7 @@
 One that comes gets its share of the instances once it has the state of it: an executor that was added, or started in
 place of a lost one, is no reason for a slow epoch. When one is lost, its instances go on at once where others have
 room, and when the driver starts, all do. What their first rows need is fetched by their tasks, and the rest is brought
-in the background, hottest first.
+in the background, hottest first. Executors without instances are made ready for some.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from midstream.changes.settings import Settings
+from midstream.engine.pauses import await_pause
 from midstream.engine.placer import Placer
+from midstream.engine.readying import make_ready
 from midstream.engine.warming import bring, make_jobs
 from midstream.placement.assign import Assignment, Moving, arrivals
 from midstream.state.manifest import Manifest
@@ -40,6 +43,7 @@ class Membership:
     stopping: Callable[[], bool]
     rehearse: Callable[[Moving, Assignment], None]
     _seen: Assignment = field(default_factory=dict)
+    _ready: frozenset[str] = frozenset()
     _busy: threading.Thread | None = field(default=None)
 
     def after_commit(self) -> None:
@@ -49,7 +53,7 @@ class Membership:
         before, self._seen = self._seen, self.placer.assignment
         moved = arrivals(before, self._seen) if not before or lost(before, self.placer.executors) else {}
         came = self.placer.newcomers
-        if (moved or came) and (self._busy is None or not self._busy.is_alive()):
+        if (moved or came or self.placer.idle - self._ready) and (self._busy is None or not self._busy.is_alive()):
             self._busy = threading.Thread(target=self._see_to, args=(moved, came), name="midstream-membership")
             self._busy.daemon = True
             self._busy.start()
@@ -66,11 +70,23 @@ class Membership:
         except Exception:
             _logger.warning("state is not brought to executors before they need it", exc_info=True)
         self.placer.admit(came)
+        self._make_ready(self.placer.idle - self._ready)
+
+    def _make_ready(self, idle: frozenset[str]) -> None:
+        self._ready |= idle
+        try:
+            pause = partial(await_pause, self.latest, self._wanted)
+            make_ready(self.spark, self.placer.cluster, sorted(idle), pause)
+        except Exception:
+            _logger.warning("executors without instances begin later, when they get some", exc_info=True)
+
+    def _wanted(self) -> bool:
+        return not self.stopping()
 
     def _bring(self, wanted: Moving, whose: str) -> None:
         if wanted and self.store.local_path(WARMUPS) is None:
             jobs = make_jobs(self.store, self.latest().steps, wanted, self.settings().fetch_bytes_per_second)
-            warmth = bring(self.spark, self.placer.cluster, jobs, lambda: not self.stopping())
+            warmth = bring(self.spark, self.placer.cluster, jobs, self._wanted)
             _logger.info("the state of %s is there: %s", whose, warmth)
 
 

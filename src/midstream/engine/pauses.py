@@ -14,11 +14,13 @@ LONGEST_SECONDS = 1.5
 _LOOK_SECONDS = 0.02
 
 
-def await_pause(latest: Callable[[], Manifest], wanted: Callable[[], bool]) -> None:
-    """Wait for the end of an epoch, unless that takes long or the stream stands still, or it is no longer wanted."""
+def await_pause(latest: Callable[[], Manifest], wanted: Callable[[], bool]) -> bool:
+    """Wait for the end of an epoch, unless that takes long or the stream stands still, or it is no longer wanted. Says
+    whether it is."""
     last = latest()
     if last.epoch < 0:
-        return
+        return wanted()
     until = datetime.fromisoformat(last.committed_at).timestamp() + LONGEST_SECONDS
     while wanted() and latest().epoch == last.epoch and time.time() < until:
         time.sleep(_LOOK_SECONDS)
+    return wanted()

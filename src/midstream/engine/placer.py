@@ -55,6 +55,11 @@ class Placer:
         """Those that were there when the last epoch began."""
         return frozenset(executor.id for executor in self._executors)
 
+    @property
+    def idle(self) -> frozenset[str]:
+        """Those of them that have no instances."""
+        return self.executors - {i.executor for instances in self.assignment.values() for i in instances}
+
     def places(self, state: Mapping[str, StepState], rules: Rules) -> Places:
         """Where an epoch runs that finds this state."""
         if self.cluster.missing:

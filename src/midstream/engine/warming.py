@@ -146,9 +146,8 @@ class Warmer:
     def rehearse(self, moving: Moving, after: Assignment, version: Version, wanted: Callable[[], bool]) -> None:
         """Have what the first epoch of instances that move would do for the first time done once."""
         for some in in_groups(list(moving)):
-            await_pause(self.latest, wanted)
             session = self.session()
-            if not wanted() or session is None:
+            if not await_pause(self.latest, wanted) or session is None:
                 return
             try:
                 state, arriving = version.state_after(self.latest()), {executor: moving[executor] for executor in some}
@@ -210,9 +209,9 @@ def bring(
     cluster: Cluster,
     jobs: tuple[WarmupJob, ...],
     wanted: Callable[[], bool],
-    pause: Callable[[], None] = lambda: None,
+    pause: Callable[[], bool] = lambda: True,
 ) -> Warmth:
-    """Have jobs done on their executors. There may be a `pause` before some are begun."""
+    """Have jobs done on their executors. There may be a `pause` before some are begun, which says whether to go on."""
     launch(spark, cluster, jobs, pause)
     return attend(jobs, wanted)
 
@@ -260,13 +259,14 @@ def _together(several: Iterable[Warmth]) -> Warmth:
 
 
 def launch(
-    spark: SparkSession, cluster: Cluster, jobs: Sequence[WarmupJob], pause: Callable[[], None] = lambda: None
+    spark: SparkSession, cluster: Cluster, jobs: Sequence[WarmupJob], pause: Callable[[], bool] = lambda: True
 ) -> None:
     """Have each job begun on its executor. A few at a time: an executor that is new has libraries to load, and may
     share its machine with those of the stream."""
     location = {executor.id: executor.location for executor in cluster.executors()}
     for some in in_groups(jobs, at_least=_BEGUN_AT_ONCE):
-        pause()
+        if not pause():
+            return
         count = len(some)
         placed = cluster.placed(spark.range(0, count, 1, count), [location.get(job.executor, "") for job in some])
         run_job(map_in_arrow(placed, _Begin(some), NOTHING))

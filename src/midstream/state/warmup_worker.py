@@ -18,9 +18,8 @@ from midstream.errors import StoreError
 from midstream.state.cache import process_cache
 from midstream.state.warmup import Warmth, WarmupJob, follow, warm_up
 
-NICENESS = 15
-"""Far below the stream's own processes, of which there are fewer than of these when state goes to many executors; yet
-not starved when they fill every core."""
+NICENESS = 5
+"""Below the stream's own processes, and above that of the threads that copy: all waits until it has begun."""
 
 _started: list[subprocess.Popen[bytes]] = []
 
