@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import midstream as ms
 from midstream.engine import warming as bringing
+from midstream.engine.readying import READYING
 from midstream.engine.run import Run
 from midstream.errors import ChangeError
 from tests.engine.harness import Inbox
@@ -111,6 +112,8 @@ def moving(scene: Scene) -> None:
     told["stays"] = scene.epoch()
     told["back"] = scene.undo()
     told["all"] = scene.change(ms.Migrate("count", home, from_executor=away))
+    wait_until(lambda: jobs_named(run, READYING), 60, "the executor without instances is made ready")
+    told["readied"] = jobs_named(run, READYING)
     told["scattered"] = scene.undo()
     told["rescaled"] = scene.change(ms.Rescale("count", 6))
     told["rehearsed"] = rehearsals(run)
@@ -217,15 +220,21 @@ def neighbours(scene: Scene) -> None:
 
 def rehearsals(run: Run) -> list[tuple[list[str], list[str]]]:
     """By rehearsal, where its tasks ran: those that send rows, and those of the instances that move."""
+    return sorted((senders, takers) for senders, takers in jobs_named(run, "midstream rehearsal: count"))
+
+
+def jobs_named(run: Run, begin: str) -> list[list[list[str]]]:
+    """By job that has ended and whose description begins so, and by its stages, where the tasks ran."""
     jobs = run._runner.placer.cluster._spark.sparkContext._jsc.sc().statusStore()
     found = []
     listed = jobs.jobsList(None)
     for job in (listed.apply(i) for i in range(listed.size())):
-        if job.description().isDefined() and job.description().get().startswith("midstream rehearsal: count"):
+        named = job.description().isDefined() and job.description().get().startswith(begin)
+        if named and str(job.status()) == "SUCCEEDED":
             stages = sorted(job.stageIds().apply(i) for i in range(job.stageIds().size()))
             tasks = [jobs.taskList(stage, 0, 1000) for stage in stages]
-            found.append(tuple(sorted(each.apply(i).executorId() for i in range(each.size())) for each in tasks))
-    return sorted(found)
+            found.append([sorted(each.apply(i).executorId() for i in range(each.size())) for each in tasks])
+    return found
 
 
 def _followed(run: Run) -> list[int | None]:

@@ -61,6 +61,7 @@ def test_instances_stay_and_move_when_told(tmp_path: Path, stage: Stage) -> None
     assert told["stays"] == told["migrated"]
     assert told["back"] == first
     assert set(told["all"].values()) == {place[home]}
+    assert told["readied"] == [[[away]]], "the one that has none is ready for the next"
     assert told["scattered"] == first
     assert Counter(told["rescaled"].values()) == {place[away]: 3, place[home]: 3}
     everybody = sorted([away, home])

@@ -6,11 +6,13 @@ starts it and loads our libraries. On busy cores that took seconds, and state th
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from midstream.engine.cluster import Cluster
 from midstream.engine.internals import map_in_arrow, run_job
+from midstream.engine.jobs import NamedJobs
 from midstream.schemas import NOTHING
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
     from pyspark.sql import SparkSession
+
+READYING = "midstream readies executor "
 
 
 def make_ready(
@@ -29,7 +33,9 @@ def make_ready(
         if not pause():
             return
         if executor in location:
-            run_job(map_in_arrow(cluster.placed(spark.range(0, 1, 1, 1), [location[executor]]), _load, NOTHING))
+            one = cluster.placed(spark.range(0, 1, 1, 1), [location[executor]])
+            with NamedJobs(spark, f"midstream-readying-{uuid.uuid4().hex}", f"{READYING}{executor}"):
+                run_job(map_in_arrow(one, _load, NOTHING))
 
 
 def _load(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
