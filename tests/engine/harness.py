@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,22 @@ class Inbox:
     def batch(self, spark: SparkSession) -> DataFrame:
         """All rows so far, for the batch computation a result is compared with."""
         return spark.read.schema(self.schema).parquet(str(self.directory))
+
+
+def files_of_epochs(checkpoint: Path, epochs: int) -> list[range]:
+    """Which files of its one file source each epoch has read, by Spark's log.
+
+    Mostly one each. But a driver that dies when Spark has listed a file and not yet planned an epoch with it leaves two
+    to the next epoch.
+    """
+    offsets = [(checkpoint / "spark" / "offsets" / str(epoch)).read_text() for epoch in range(epochs)]
+    until = [files_before(text.splitlines()[-1]) for text in offsets]
+    return [range(first, last) for first, last in pairwise([0, *until])]
+
+
+def files_before(offset: str) -> int:
+    """How many files come before an offset of the file source. A source nobody has read yet has none."""
+    return 0 if offset == "-" else int(json.loads(offset)["logOffset"]) + 1
 
 
 def run_available(flow: ms.Pipeline, spark: SparkSession, checkpoint: str | os.PathLike[str], **options: Any) -> Run:

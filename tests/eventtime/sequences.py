@@ -10,7 +10,7 @@ from typing import Any
 
 import midstream as ms
 from midstream.engine.run import Run
-from tests.engine.harness import Inbox
+from tests.engine.harness import Inbox, files_of_epochs
 from tests.eventtime.oracle import START, Row, Sessions, at
 from tests.modify.sequences import SPEC, evil, live_specs, written
 
@@ -63,10 +63,10 @@ def inbox(root: Path) -> Inbox:
     return _Events(root / "in", SCHEMA)
 
 
-def rows_of(epoch: int) -> list[Row]:
-    """Out of order, also over the end of the epoch, but no row later than the delay."""
-    chance = random.Random(epoch)
-    return [(f"k{chance.randrange(12)}", 8 * epoch + chance.randrange(13), chance.randrange(100)) for _ in range(25)]
+def rows_of(file: int) -> list[Row]:
+    """Out of order, also over the end of the file, but no row later than the delay."""
+    chance = random.Random(file)
+    return [(f"k{chance.randrange(12)}", 8 * file + chance.randrange(13), chance.randrange(100)) for _ in range(25)]
 
 
 def random_specs(seed: int, length: int) -> list[SPEC]:
@@ -125,9 +125,13 @@ def check(root: Path, specs: list[SPEC], run: Run) -> None:
     windows: dict[tuple[str, int, int], list[int]] = {}
     sessions = Sessions(GAP, DELAY)
     watermark = -(10**9)
-    for epoch, live in enumerate(live_specs(specs, run.history(), run.last_epoch + 1)):
+    epochs = run.last_epoch + 1
+    planned = files_of_epochs(root / "chk", epochs)
+    assert planned[-1].stop == len(list(inbox(root).directory.glob("*.parquet"))), "not all input was read"
+    for epoch, live in enumerate(live_specs(specs, run.history(), epochs)):
         model = reduce(applied_to, live, Model())
-        rows = [(key, time, value + model.plus) for key, time, value in rows_of(epoch) if time is not None]
+        arrived = [row for file in planned[epoch] for row in rows_of(file)]
+        rows = [(key, time, value + model.plus) for key, time, value in arrived if time is not None]
         for key, time, value in rows:
             first = time // model.slide * model.slide
             for start in range(first, first - model.size, -model.slide):

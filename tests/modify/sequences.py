@@ -20,7 +20,7 @@ import midstream as ms
 from midstream.coordinator.modification import Phase
 from midstream.engine.history import HistoryEntry
 from midstream.engine.run import Run
-from tests.engine.harness import Inbox
+from tests.engine.harness import Inbox, files_of_epochs
 
 KEYS = 40
 ROWS, HOT = 100, 0.5
@@ -79,8 +79,8 @@ def inbox(root: Path) -> Inbox:
     return Inbox(root / "in", "k string, v bigint")
 
 
-def rows_of(epoch: int) -> list[tuple[str, int]]:
-    chance = random.Random(epoch)
+def rows_of(file: int) -> list[tuple[str, int]]:
+    chance = random.Random(file)
     keys = [0 if chance.random() < HOT else chance.randrange(KEYS) for _ in range(ROWS)]
     return [(f"k{key}", chance.randrange(1000)) for key in keys]
 
@@ -170,9 +170,13 @@ def check(root: Path, specs: list[SPEC], run: Run) -> None:
     """Compare state and every epoch of every sink with what they must be."""
     state: dict[str, list[int]] = {}
     highest: dict[str, int] = {}
-    for epoch, live in enumerate(live_specs(specs, run.history(), run.last_epoch + 1)):
+    epochs = run.last_epoch + 1
+    planned = files_of_epochs(root / "chk", epochs)
+    assert planned[-1].stop == len(list(inbox(root).directory.glob("*.parquet"))), "not all input was read"
+    for epoch, live in enumerate(live_specs(specs, run.history(), epochs)):
         model = reduce(applied_to, live, Model())
-        rows = model.rows(rows_of(epoch))
+        arrived = [row for file in planned[epoch] for row in rows_of(file)]
+        rows = model.rows(arrived)
         if not model.with_max:
             highest = {}
         for key, value in rows:
@@ -187,15 +191,15 @@ def check(root: Path, specs: list[SPEC], run: Run) -> None:
         if not model.with_max:
             highest = {}
         assert written(root / "out", epoch) == expected, f"output of epoch {epoch}"
-        raw = sorted(({"k": k, "v": v} for k, v in model_raw(model, epoch)), key=str) if model.raw else []
+        raw = sorted(({"k": k, "v": v} for k, v in model_raw(model, arrived)), key=str) if model.raw else []
         assert sorted(written(root / "raw", epoch), key=str) == raw, f"raw rows of epoch {epoch}"
     found = {row["k"]: [row["n"], row["s"]] for row in run.read_result("sums").to_pylist()}
     assert found == state
 
 
-def model_raw(model: Model, epoch: int) -> list[tuple[str, int]]:
+def model_raw(model: Model, arrived: list[tuple[str, int]]) -> list[tuple[str, int]]:
     """The branch hangs on `clean`, before the filter."""
-    return replace(model, odd_only=False).rows(rows_of(epoch))
+    return replace(model, odd_only=False).rows(arrived)
 
 
 def written(directory: Path, epoch: int, by: str = "k") -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from midstream.state.compaction import CompactionPolicy
 from midstream.state.ledger import committed_epochs, read_manifest
 from midstream.state.query import read_table
 from midstream.state.store import Store, open_store
+from tests.engine.harness import files_before
 
 ROWS = 60
 CUSTOMERS = [None, *(f"customer {number}" for number in range(40))]
@@ -161,7 +162,7 @@ class Shop:
         read = dict.fromkeys(SOURCES, 0)
         for epoch in range(self.committed() + 1):
             _, _, *offsets = self._offsets(epoch).splitlines()
-            until = {source: _files(text) for source, text in zip(SOURCES, offsets, strict=True)}
+            until = {source: files_before(text) for source, text in zip(SOURCES, offsets, strict=True)}
             planned.append({source: range(read[source], until[source]) for source in SOURCES})
             read = until
         assert read == dict.fromkeys(SOURCES, self.epochs), "not all input was read"
@@ -288,11 +289,6 @@ class Oracle:
     @cached_property
     def all_running(self) -> list[Row]:
         return [row for rows in self.running.values() for row in rows]
-
-
-def _files(offset: str) -> int:
-    """How many files come before an offset of the file source. A source nobody has read yet has none."""
-    return 0 if offset == "-" else json.loads(offset)["logOffset"] + 1
 
 
 def _names() -> list[str]:
