@@ -226,7 +226,7 @@ class Tune:
 class Migrate:
     """Move instances of a keyed step to another executor: those named, those of an executor, or all of them.
 
-    They go on there with the next epoch, and fetch state as they need it.
+    Their state is brought there while the stream runs on, and then they go on there from an epoch boundary.
     """
 
     step: str
