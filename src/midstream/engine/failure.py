@@ -28,6 +28,7 @@ _PLAN = "=== Streaming Query ==="
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected", "Multiple streaming queries")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _FORBIDDEN = re.compile(r"Read-only file system|Permission denied|Mkdirs failed to create")
+_NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '(midstream|pyarrow|numpy|obstore|xxhash)'")
 _TALKS_TO_JVM = tuple(Path(path) for package in (py4j, pyspark) for path in package.__path__)
 
 
@@ -44,6 +45,8 @@ def as_midstream_error(error: BaseException, ledger: Ledger) -> MidstreamError:
         kind = getattr(errors, told[0]["kind"], MidstreamError)
         found: MidstreamError = kind(told[0]["name"], told[0]["message"].strip(), hint=told[0]["hint"])
         return found
+    if missing := _NOT_THERE.search(text):
+        return EpochError.not_on_executors(missing[1])
     if isinstance(error, StreamingQueryException):
         return _error_of_log(text, ledger) or EpochError.failed(text)
     if isinstance(error, PySparkException):

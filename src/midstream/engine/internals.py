@@ -116,6 +116,11 @@ def run_partitions(frame: DataFrame, numbers: Sequence[int]) -> None:
     frame._jdf.queryExecution().toRdd().toJavaRDD().collectPartitions(wanted)
 
 
+def partitions_of(frame: DataFrame) -> int:
+    """How many partitions a DataFrame has. Its `rdd` would make rows of Python of it."""
+    return int(frame._jdf.queryExecution().toRdd().getNumPartitions())
+
+
 def before_exchange(grouped: DataFrame) -> DataFrame:
     """The part of `groupBy(…).agg(…)` that runs before its exchange: partly aggregated rows, several a key.
 

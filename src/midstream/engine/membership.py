@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -77,6 +77,8 @@ class Membership:
         try:
             pause = partial(await_pause, self.latest, self._wanted)
             make_ready(self.spark, self.placer.cluster, sorted(idle), pause)
+            for executor in sorted(idle):
+                self.rehearse(*as_if_moved(self.placer.assignment, executor))
         except Exception:
             _logger.warning("executors without instances begin later, when they get some", exc_info=True)
 
@@ -88,6 +90,12 @@ class Membership:
             jobs = make_jobs(self.store, self.latest().steps, wanted, self.settings().fetch_bytes_per_second)
             warmth = bring(self.spark, self.placer.cluster, jobs, self._wanted)
             _logger.info("the state of %s is there: %s", whose, warmth)
+
+
+def as_if_moved(assignment: Assignment, executor: str) -> tuple[Moving, Assignment]:
+    """What an executor would get, and where all would be, if the first instance of each step moved there."""
+    moved = {step: (replace(first, executor=executor), *others) for step, (first, *others) in assignment.items()}
+    return arrivals(assignment, moved), moved
 
 
 def lost(before: Assignment, there: frozenset[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -16,7 +17,7 @@ from pyspark.sql.types import BooleanType, NumericType, StringType, StructField,
 
 from midstream.engine.cluster import Cluster
 from midstream.engine.exchange import exchanged
-from midstream.engine.internals import map_in_arrow, run_partitions
+from midstream.engine.internals import map_in_arrow, partitions_of, run_partitions
 from midstream.engine.jobs import NamedJobs
 from midstream.engine.limits import TimeLimit
 from midstream.placement.assign import Assignment, Instance, Moving
@@ -27,7 +28,7 @@ from midstream.task.keyed import HASH_COLUMN
 from midstream.task.rehearse import Rehearse
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from midstream.engine.version import Version
 
@@ -57,15 +58,21 @@ def rehearse(
         columns = made_up_row(shipped.get(step), [instances[number].range.start for number in numbers])
         if not numbers or columns is None:
             continue
-        each = len(numbers)
-        rows = spark.range(0, each * len(everybody), 1, len(everybody)).select(*columns)
-        sent = exchanged(cluster.placed(rows, everybody, shipped[step]), state[step].ranges)
+        rows = _known_rows(spark, len(numbers) * len(everybody)).select(*columns)
+        senders = islice(cycle(everybody), partitions_of(rows))
+        sent = exchanged(cluster.placed(rows, list(senders), shipped[step]), state[step].ranges)
         placed = cluster.placed(sent, [location.get(instance.executor, "") for instance in instances])
         function = version.compiled.keyed[step].function
         task = Rehearse(store, function, state[step].tables, state[step].ranges)
         jobs = NamedJobs(spark, f"midstream-rehearsal-{uuid.uuid4().hex}", f"midstream rehearsal: {step}")
         with jobs, TimeLimit(jobs.cancel, _LONGEST_SECONDS):
             run_partitions(map_in_arrow(placed, task, NOTHING), numbers)
+
+
+def _known_rows(spark: SparkSession, count: int) -> DataFrame:
+    """Rows with an `id` that are part of the plan: Catalyst computes columns of theirs while it plans, so that no
+    executor compiles code that would only make up rows. Spark cuts them into as many partitions as there are cores."""
+    return spark.sql(f"SELECT * FROM VALUES {', '.join(f'({number}L)' for number in range(count))} AS made_up (id)")
 
 
 def _arrives(step: str, instance: Instance, moving: Moving) -> bool:

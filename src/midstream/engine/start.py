@@ -88,7 +88,7 @@ def start(
         latest, settings = lambda: modifier.latest().manifest, lambda: modifier.current.settings
         moving, stopping = lambda: modifier.warmer.moving, lambda: modifier.stopping()
         runner.compactor.held = moving
-        runner.compactor.withheld = lambda: modifier.warmer.arrived
+        runner.compactor.withheld = lambda: modifier.warmer.unmerged
         runner.compactor.deliver = Delivery(spark, placer, ledger.store, latest, settings, moving)
         standbys = Standby(spark, placer, ledger.store)
 

@@ -54,6 +54,10 @@ _BEGUN_AT_ONCE = 2
 """So many processes are begun in one pause at least. One after the other, the second of two began five seconds later,
 and all that is to be copied waits for the last."""
 
+UNMERGED_SECONDS = 30.0
+"""For so long commits get no merges while state is copied: what a merge has made would be fetched at once, in the middle
+of what is copied. Longer, deltas would pile up."""
+
 LITTLE_BYTES = 8 * 2**20
 """What all moving instances have together, below which nothing is brought beforehand."""
 
@@ -87,6 +91,7 @@ class Warmer:
     """By modification: what its last pass has done so far, and what all of them have fetched."""
     _under_way: Callable[[], bool] | None = None
     _arrived: bool = False
+    _begun: float = 0.0
 
     @property
     def moving(self) -> bool:
@@ -94,9 +99,10 @@ class Warmer:
         return self._under_way is not None and self._under_way()
 
     @property
-    def arrived(self) -> bool:
-        """Whether all that is to move is there, and waits for its boundary."""
-        return self._arrived and self.moving
+    def unmerged(self) -> bool:
+        """Whether commits had better get no merges: all that is to move is there and waits for its boundary, or the
+        copying has only begun."""
+        return self.moving and (self._arrived or time.monotonic() - self._begun < UNMERGED_SECONDS)
 
     def warm(self, modification: int, version: Version, wanted: Callable[[], bool]) -> None:
         """Come back when the executors that get instances have their state, or it is no longer wanted. If they cannot
@@ -109,7 +115,7 @@ class Warmer:
             moving = arrivals(self.placer.assignment, after)
             if moving and size_of(moving, self.latest().steps) < LITTLE_BYTES:
                 return  # the first epoch fetches it faster than a process to bring it starts
-            self._under_way, self._arrived = wanted if moving else None, False
+            self._under_way, self._arrived, self._begun = wanted if moving else None, False, time.monotonic()
             apart = self.store.local_path(WARMUPS) is None  # or else everybody reads the same files
             if moving and settings.fetch_policy is FetchPolicy.HOT_FIRST:
                 if apart:

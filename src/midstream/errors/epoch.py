@@ -23,6 +23,15 @@ class EpochError(MidstreamError):
         )
 
     @classmethod
+    def not_on_executors(cls, module: str) -> EpochError:
+        return cls(
+            "NOT_ON_EXECUTORS",
+            f"The Python of the executors has no module '{module}'.",
+            hint="install midstream there, or only what it needs and send its wheel along (spark.submit.pyFiles);"
+            " spark.pyspark.python says which Python that is. Then start again: nothing was committed.",
+        )
+
+    @classmethod
     def no_session(cls, given: str) -> EpochError:
         return cls(
             "NO_SESSION",

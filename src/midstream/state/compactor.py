@@ -51,7 +51,7 @@ class Compactor:
         self.held: Callable[[], bool] = lambda: False
         """While it says so no merge of a base begins: it would make anew what is just being moved."""
         self.withheld: Callable[[], bool] = lambda: False
-        """While it says so, commits get no merges: the next epoch is to find what it needs where it runs."""
+        """While it says so, commits get no merges: epochs are to find what they need where they run."""
         self._lock = threading.Lock()
         self._finished = take_merges(store)
         self._applied: list[CompactionResult] = []

@@ -5,7 +5,6 @@ Segments are immutable, so this may go on beside the stream for as long as it ta
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -38,9 +37,9 @@ whole, so that small requests cost it twice and more."""
 AT_ONCE = 3
 """How many requests are under way at most: while one is written down, the next comes."""
 
-NICENESS = 10
-"""By so much the threads that copy are nicer than their process: far below the stream's own processes, of which there
-are fewer than of these when state goes to many executors; yet not starved when they fill every core."""
+COPYING_NICENESS = 10
+"""By so much a process is nicer once it copies than before: far below the stream's own processes, of which there are fewer
+than of these when state goes to many executors; yet not starved when they fill every core."""
 
 _GIVE_WAY_SECONDS = 0.05
 """How long a request waits for tasks of the stream at most."""
@@ -124,7 +123,7 @@ def warm_up(
         asked = cache.fetched_bytes - before + sum(on_the_way.values())
         return asked / job.bytes_per_second - (clock() - started)
 
-    with ThreadPoolExecutor(AT_ONCE, "midstream-warm-up", os.nice, (NICENESS,)) as pool:
+    with ThreadPoolExecutor(AT_ONCE, "midstream-warm-up") as pool:
         while waiting or on_the_way:
             if clock() - told > _TELL_SECONDS:
                 told = clock()

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from midstream.errors import StoreError
 from midstream.state.cache import process_cache
-from midstream.state.warmup import Warmth, WarmupJob, follow, warm_up
+from midstream.state.warmup import COPYING_NICENESS, Warmth, WarmupJob, follow, warm_up
 
 NICENESS = 5
-"""Below the stream's own processes, and above that of the threads that copy: all waits until it has begun."""
+"""Below the stream's own processes, and above that of what copies: all waits until it has begun."""
 
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -58,6 +58,7 @@ def main() -> None:
     os.nice(NICENESS)
     executor = int(sys.argv[1])
     job: WarmupJob = pickle.load(sys.stdin.buffer)
+    os.nice(COPYING_NICENESS)  # before the store is asked anything: its threads begin then, and take after this one
 
     def tell(warmth: Warmth) -> bool:
         if not _is_there(executor):
