@@ -1,4 +1,4 @@
-"""What executors need: midstream where their Python finds it, or its wheel sent along. The page on clusters is run so."""
+"""What executors need: midstream where their Python finds it, or as a wheel sent along, as the page is run here."""
 
 from __future__ import annotations
 
@@ -62,16 +62,17 @@ def test_the_page_on_clusters_runs_with_a_wheel_sent_along(tmp_path: Path, site:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    result = site.run_page(tmp_path, "--py-files", str(wheel))
+    result = site.run_page(tmp_path, "--py-files", str(wheel.rename(tmp_path / "midstream.zip")))
     assert "error" not in result, result
     home, away = result["executors"]
-    assert result["phases"] == ["applied", "applied", "applied", "undone"]
+    assert result["phases"] == ["applied", "applied", "applied", "undone", "applied"]
     assert set(result["drained"]["totals"]) == {home}
     assert set(result["placement"]["totals"]) == {home, away}
     assert result["totals"] == result["orders"]
     assert list((tmp_path / "cache").rglob("*.seg/*")), "copies lie where the page says"
 
 
+@pytest.mark.long
 def test_executors_without_midstream_are_told_of(tmp_path: Path, site: Site) -> None:
     error, message = site.run_page(tmp_path)["error"]
     assert error == "NOT_ON_EXECUTORS"

@@ -55,8 +55,8 @@ _BEGUN_AT_ONCE = 2
 and all that is to be copied waits for the last."""
 
 UNMERGED_SECONDS = 30.0
-"""For so long commits get no merges while state is copied: what a merge has made would be fetched at once, in the middle
-of what is copied. Longer, deltas would pile up."""
+"""For so long commits get no merges while state is copied: what a merge has made would be fetched at once, beside all
+that is copied. Longer, deltas would pile up."""
 
 LITTLE_BYTES = 8 * 2**20
 """What all moving instances have together, below which nothing is brought beforehand."""

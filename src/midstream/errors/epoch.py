@@ -27,8 +27,8 @@ class EpochError(MidstreamError):
         return cls(
             "NOT_ON_EXECUTORS",
             f"The Python of the executors has no module '{module}'.",
-            hint="install midstream there, or only what it needs and send its wheel along (spark.submit.pyFiles);"
-            " spark.pyspark.python says which Python that is. Then start again: nothing was committed.",
+            hint="install midstream there, in the Python that spark.pyspark.python names, or what it needs and send its"
+            " wheel along, named .zip, with spark.submit.pyFiles. Then start again: nothing was committed.",
         )
 
     @classmethod

@@ -38,8 +38,8 @@ AT_ONCE = 3
 """How many requests are under way at most: while one is written down, the next comes."""
 
 COPYING_NICENESS = 10
-"""By so much a process is nicer once it copies than before: far below the stream's own processes, of which there are fewer
-than of these when state goes to many executors; yet not starved when they fill every core."""
+"""By so much a process is nicer once it copies than before: far below the stream's own processes, of which there are
+fewer than of these when state goes to many executors; yet not starved when they fill every core."""
 
 _GIVE_WAY_SECONDS = 0.05
 """How long a request waits for tasks of the stream at most."""
