@@ -58,7 +58,7 @@ def rehearse(
         columns = made_up_row(shipped.get(step), [instances[number].range.start for number in numbers])
         if not numbers or columns is None:
             continue
-        rows = _known_rows(spark, len(numbers) * len(everybody)).select(*columns)
+        rows = known_rows(spark, len(numbers) * len(everybody)).select(*columns)
         senders = islice(cycle(everybody), partitions_of(rows))
         sent = exchanged(cluster.placed(rows, list(senders), shipped[step]), state[step].ranges)
         placed = cluster.placed(sent, [location.get(instance.executor, "") for instance in instances])
@@ -69,7 +69,7 @@ def rehearse(
             run_partitions(map_in_arrow(placed, task, NOTHING), numbers)
 
 
-def _known_rows(spark: SparkSession, count: int) -> DataFrame:
+def known_rows(spark: SparkSession, count: int) -> DataFrame:
     """Rows with an `id` that are part of the plan: Catalyst computes columns of theirs while it plans, so that no
     executor compiles code that would only make up rows. Spark cuts them into as many partitions as there are cores."""
     return spark.sql(f"SELECT * FROM VALUES {', '.join(f'({number}L)' for number in range(count))} AS made_up (id)")
