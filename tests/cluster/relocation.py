@@ -111,9 +111,11 @@ def moving(scene: Scene) -> None:
     told["migrated"] = scene.change(ms.Migrate("count", home, [0]))
     told["stays"] = scene.epoch()
     told["back"] = scene.undo()
+    before = len(rehearsals(run, away))
     told["all"] = scene.change(ms.Migrate("count", home, from_executor=away))
     wait_until(lambda: jobs_named(run, READYING), 60, "the executor without instances is made ready")
     told["readied"] = jobs_named(run, READYING)
+    wait_until(lambda: len(rehearsals(run, away)) > before, 60, "and rehearses as if it got some")
     told["scattered"] = scene.undo()
     told["rescaled"] = scene.change(ms.Rescale("count", 6))
     told["rehearsed"] = rehearsals(run)
@@ -218,9 +220,11 @@ def neighbours(scene: Scene) -> None:
     told["undone"] = ran()
 
 
-def rehearsals(run: Run) -> list[tuple[list[str], list[str]]]:
-    """By rehearsal, where its tasks ran: those that send rows, and those of the instances that move."""
-    return sorted((senders, takers) for senders, takers in jobs_named(run, "midstream rehearsal: count"))
+def rehearsals(run: Run, of: str | None = None) -> list[tuple[list[str], list[str]]]:
+    """By rehearsal, where its tasks ran: those that send rows, and those of the instances that move. All of them, or
+    those in which instances moved to one executor."""
+    jobs = jobs_named(run, "midstream rehearsal: count")
+    return sorted((senders, takers) for senders, takers in jobs if of is None or set(takers) == {of})
 
 
 def jobs_named(run: Run, begin: str) -> list[list[list[str]]]:
