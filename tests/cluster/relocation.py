@@ -147,7 +147,8 @@ def warming(scene: Scene) -> None:
     warmth = run.warmth(1)
     assert warmth is not None
     told["warmth"] = warmth.to_json()
-    told["left"] = [item.path for item in run._ledger.store.list("warm-ups")]
+    ended = "one that follows the commits is told to end"
+    wait_until(lambda: any("/stop/" in item.path for item in run._ledger.store.list("warm-ups")), 20, ended)
     scene.undo()
     scene.settle(run.apply(ms.Tune(fetch_bytes_per_second=100_000), wait=False).id)
     scene.epoch()

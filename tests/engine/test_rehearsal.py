@@ -12,11 +12,9 @@ from midstream.placement.assign import Instance
 from midstream.state.hashspace import even_ranges
 from midstream.task.keyed import HASH_COLUMN
 
-SHIPPED = StructType.fromDDL(f"{HASH_COLUMN} bigint not null, k string not null, n int not null, at timestamp")
-
-
 def test_rows_are_made_up_by_the_plan_and_not_by_code_for_executors(spark: SparkSession) -> None:
-    columns = made_up_row(SHIPPED, [10, 20])
+    shipped = StructType.fromDDL(f"{HASH_COLUMN} bigint not null, k string not null, n int not null, at timestamp")
+    columns = made_up_row(shipped, [10, 20])
     assert columns is not None
     rows = known_rows(spark, 4).select(*columns)
     assert rows._jdf.queryExecution().executedPlan().getClass().getSimpleName() == "LocalTableScanExec"

@@ -393,6 +393,18 @@ def test_retention_removes_old_epochs_and_what_only_they_needed(table: Table) ->
     assert {path for path in left if "-g000001-" not in path} <= needed <= left
 
 
+def test_what_processes_that_copied_have_told_goes_when_it_is_old(table: Table) -> None:
+    ledger = Ledger.open(table.store)
+    old, young = "warm-ups/a/stop/now", "warm-ups/b/1.json"
+    for path in (old, young):
+        table.store.put(path, b"{}")
+    file = table.store.local_path(old)
+    assert file is not None
+    os.utime(file, (time.time() - 4000, time.time() - 4000))
+    Collector(ledger, retain=3).committed(committed(ledger, table, 0))
+    assert [item.path for item in table.store.list("warm-ups")] == [young]
+
+
 def test_a_sweep_that_lags_behind_spares_what_is_committed_meanwhile(table: Table) -> None:
     """Housekeeping may be epochs behind the stream: what it was told of then is not all that counts now."""
     ledger = Ledger.open(table.store)

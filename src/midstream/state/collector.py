@@ -16,7 +16,8 @@ _NAME = re.compile(r"(?P<epoch>\d{12})-(?P<job>g(?P<generation>\d+)-[0-9a-f]+)?.
 """Files begin with the epoch they were written in; those of a compaction go on with the id of its job."""
 
 _ABANDONED_SECONDS = 3600.0
-"""The age at which a half-written file, or a report nobody has taken, counts as left behind by a process that died."""
+"""The age at which a half-written file, a report nobody has taken, or what a process told while it copied, counts as
+left behind."""
 
 _OTHERS_SECONDS = 3600.0
 """The age at which merged files of an earlier driver that no manifest names are orphans. Before, that driver may be
@@ -90,7 +91,8 @@ class Collector:
                 named[epoch] = self.ledger.read(epoch).paths
         needed = self.pinned().union(*named.values())
         orphans = [item.path for item in found if item.path not in needed and self._is_over(item, last, jobs)]
-        orphans += [item.path for item in self.ledger.store.list(REPORTS) if _age(item) > _ABANDONED_SECONDS]
+        told = (item for folder in (REPORTS, WARMUPS) for item in self.ledger.store.list(folder))
+        orphans += [item.path for item in told if _age(item) > _ABANDONED_SECONDS]
         self.ledger.store.delete(orphans)
         return len(orphans)
 
