@@ -12,6 +12,7 @@ from midstream.placement.assign import Instance
 from midstream.state.hashspace import even_ranges
 from midstream.task.keyed import HASH_COLUMN
 
+
 def test_rows_are_made_up_by_the_plan_and_not_by_code_for_executors(spark: SparkSession) -> None:
     shipped = StructType.fromDDL(f"{HASH_COLUMN} bigint not null, k string not null, n int not null, at timestamp")
     columns = made_up_row(shipped, [10, 20])
