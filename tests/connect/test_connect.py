@@ -15,7 +15,7 @@ import pytest
 
 from tests.connect.driver import WORKLOAD
 from tests.connect.server import connect_server
-from tests.engine.harness import latest
+from tests.engine.harness import files_of_epochs, latest
 from tests.recovery.processes import Process, run_command, run_module, wait_until
 from tests.servers import S3Server, s3_server
 
@@ -126,9 +126,14 @@ def test_the_command_runs_a_pipeline_on_it(tmp_path: Path, remote: str) -> None:
 @pytest.mark.timeout(300)
 def test_a_client_that_is_killed_is_followed_by_another(tmp_path: Path, remote: str) -> None:
     reached = tmp_path / "reached"
-    for wanted in (5, 12, len(WORKLOAD) - 1):
+
+    def files() -> list[range]:
+        """Those of each epoch so far."""
+        return files_of_epochs(tmp_path / "chk", int(reached.read_text() or -1) + 1 if reached.exists() else 0)
+
+    for wanted in (6, 13, len(WORKLOAD)):
         process = started("forever", tmp_path, remote, str(tmp_path / "chk"), {})
-        wait_until(lambda at=wanted: reached.exists() and int(reached.read_text() or -1) >= at, 120, process.tail())
+        wait_until(lambda wanted=wanted: sum(map(len, files())) >= wanted, 120, f"{wanted} files are read")  # type: ignore[misc]
         process.kill_all()
     table = ds.dataset(tmp_path / "out", partitioning="hive").to_table().sort_by("epoch")
     found = {key: (row["n"], row["s"]) for key, row in latest(table.to_pylist(), "k").items()}
@@ -137,4 +142,9 @@ def test_a_client_that_is_killed_is_followed_by_another(tmp_path: Path, remote: 
         n, total = expected.get(key, (0, 0.0))
         expected[key] = n + 1, total + value
     assert found == expected
-    assert Counter(table.column("epoch").to_pylist()) == {n: len(rows) for n, rows in enumerate(WORKLOAD)}
+    expected_epochs = {epoch: len(keys_of(of_epoch)) for epoch, of_epoch in enumerate(files())}
+    assert Counter(table.column("epoch").to_pylist()) == expected_epochs
+
+
+def keys_of(files: range) -> set[int]:
+    return {key for file in files for key, _, _ in WORKLOAD[file]}
