@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 import midstream as ms
+from midstream.engine import standby as following
 from midstream.engine import warming as bringing
 from midstream.engine.readying import READYING
 from midstream.engine.run import Run
@@ -179,6 +181,14 @@ def losing(scene: Scene) -> None:
     told["fetched again"] = run.epochs()[-1].steps["count"].fetched_bytes
     told["status"] = run.status
     wait_until(lambda: _followed(run) == [run.last_epoch] * 2, 60, "both stand by again")
+    following.SILENCE_SECONDS, following._LOOK_SECONDS = 5.0, 1.0
+    kill_follower(str(run._runner.placer.cluster.application), run.executors()[0].id)
+    deadline = time.monotonic() + 90
+    while told.get("followed") != [run.last_epoch] * 2 and time.monotonic() < deadline:
+        scene.epoch()
+        time.sleep(2)
+        told["followed"] = _followed(run)
+    told["last epoch"] = run.last_epoch
 
 
 def merging(scene: Scene) -> None:
@@ -247,18 +257,34 @@ def _followed(run: Run) -> list[int | None]:
 
 
 def kill_executor(application: str, executor: str) -> None:
-    """End the process of an executor at once. Other clusters on this machine have executors of the same numbers."""
-    wanted = {b"--app-id": application.encode(), b"--executor-id": executor.encode()}
+    """End the process of an executor at once."""
+    for process in executor_processes(application, executor):
+        os.kill(process, signal.SIGKILL)
+        time.sleep(0.2)
+
+
+def kill_follower(application: str, executor: str) -> None:
+    """End the process that follows the commits on an executor, as the system does when memory is short."""
+    (parent,) = executor_processes(application, executor)
+    (follower,) = processes_with({b"midstream.state.warmup_worker": str(parent).encode()})
+    os.kill(follower, signal.SIGKILL)
+
+
+def executor_processes(application: str, executor: str) -> list[int]:
+    """Other clusters on this machine have executors of the same numbers."""
+    return processes_with({b"--app-id": application.encode(), b"--executor-id": executor.encode()})
+
+
+def processes_with(words: dict[bytes, bytes]) -> list[int]:
+    """Those in whose command each word is followed by the one that belongs to it."""
+    found = []
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
-            try:
+            with suppress(OSError):
                 command = Path(entry.path, "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            options = dict(pairwise(command))
-            if wanted.items() <= options.items():
-                os.kill(int(entry.name), signal.SIGKILL)
-                time.sleep(0.2)
+                if words.items() <= dict(pairwise(command)).items():
+                    found.append(int(entry.name))
+    return found
 
 
 SCENARIOS: dict[str, Callable[[Scene], None]] = {

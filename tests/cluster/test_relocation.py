@@ -112,6 +112,7 @@ def test_a_lost_executor_costs_a_retry_and_no_state(tmp_path: Path, stage: Stage
     assert told["fetched again"] < 0.02 * told["state bytes"], "and then needs nothing more"
     assert Counter(told["again"].values()) == Counter(told["first"].values()), "the one that came instead has its share"
     assert told["status"] == "running"
+    assert told["followed"] == [told["last epoch"]] * 2, "a process that follows was killed, and begun anew"
 
 
 @pytest.mark.long

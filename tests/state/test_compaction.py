@@ -254,6 +254,39 @@ def test_no_base_is_merged_while_state_is_on_its_way(table: Table) -> None:
         compactor.close()
 
 
+def test_of_a_remote_store_tasks_hear_of_a_merge_an_epoch_before_it_is_committed(table: Table) -> None:
+    fill(table, 3)
+    merged = run_compaction(table.store, _due(plan_deltas, table))
+    compactor = Compactor(table.store, {"x": POLICY}, generation=1)
+    compactor._awaited = True
+    steps = {"x": StepState(table.ranges, {"t": table.state})}
+    try:
+        assert compactor.announce() == []
+        compactor._finished.append(merged)
+        assert compactor.apply(steps) == steps, "nobody has heard of it"
+        compactor.withheld = lambda: True
+        assert compactor.announce() == []
+        compactor.withheld = lambda: False
+        assert compactor.announce() == [merged]
+        assert compactor.apply(steps) == steps, "it is being brought"
+        assert compactor.in_flight() == {merged.id}, "and no sweep may take it"
+        assert compactor.announce() == [], "they have been told"
+        assert compactor.apply(steps)["x"].tables["t"].segments == merged.outputs
+        assert compactor.announce() == []
+    finally:
+        compactor.close()
+
+
+def test_of_a_store_that_is_read_in_place_nothing_is_announced(table: Table) -> None:
+    fill(table, 3)
+    compactor = Compactor(table.store, {"x": POLICY}, generation=1)
+    try:
+        compactor._finished.append(run_compaction(table.store, _due(plan_deltas, table)))
+        assert compactor.announce() == []
+    finally:
+        compactor.close()
+
+
 def test_merges_wait_while_they_are_withheld(table: Table) -> None:
     fill(table, 3)
     merged = run_compaction(table.store, _due(plan_deltas, table))

@@ -30,6 +30,7 @@ from midstream.state.reader import Fetch
 from midstream.state.splits import Split, split_sql
 from midstream.state.store import Store
 from midstream.state.tables import JoiningFunction, KeyedFunction, TimedFunction, Times
+from midstream.task.ahead import Ahead
 from midstream.task.keyed import HASH_COLUMN, KeyedTask
 from midstream.task.report import Told
 from midstream.task.staging import StageTarget, StageTask
@@ -55,6 +56,7 @@ class Dataflow:
     trial: bool = False
     places: Places = ANYWHERE
     fetch: Fetch = Fetch.NOTHING
+    ahead: Mapping[str, Ahead] = field(default_factory=dict)
     watched: Mapping[str, Guard] = field(default_factory=dict)
     times: Mapping[str, Times] = field(default_factory=dict)
     loops: Mapping[str, Returned] = field(default_factory=dict)
@@ -236,6 +238,7 @@ class Dataflow:
             trial=self.trial,
             times=self.times.get(step.id),
             woken=woken,
+            ahead=self.ahead.get(step.id),
         )
         if emits:
             return map_in_arrow(rows, task, keyed.output, reads=task.input.names)

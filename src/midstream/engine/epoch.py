@@ -28,9 +28,12 @@ from midstream.engine.version import Version
 from midstream.errors import CheckpointError
 from midstream.graph.steps import KeyedStep, SinkStep
 from midstream.sinks.base import SinkContext, StagedEpoch
+from midstream.state.compaction import CompactionResult
 from midstream.state.compactor import Compactor
 from midstream.state.ledger import Ledger, now
 from midstream.state.manifest import Manifest, StagedFile, StepState
+from midstream.state.segment import SegmentInfo
+from midstream.task.ahead import Ahead
 from midstream.task.report import TaskReport
 
 if TYPE_CHECKING:
@@ -162,6 +165,8 @@ class EpochRunner:
 
     def _run(self, batch: DataFrame, epoch: int) -> tuple[Version, dict[str, StepState], Executed]:
         """Run the rows through the version whose turn it is, and through the one before it when that fails."""
+        # Asked before the boundary: what is merged is not in the way of instances that move at it.
+        merged = self.compactor.announce()
         version = self.versions.boundary(epoch)
         while True:
             try:
@@ -170,7 +175,8 @@ class EpochRunner:
                 places = self.placer.places(before, version.settings.rules)
                 store, times = self.ledger.store, self.last.times
                 loops = returned(version, self.last)
-                done = execute(version, store, self.box, batch, epoch, before, times, places, loops)
+                ahead = _ahead(merged, before, version)
+                done = execute(version, store, self.box, batch, epoch, before, times, places, loops, ahead)
                 return version, before, done
             except Exception as error:
                 version = self.versions.failed(epoch, error)
@@ -251,6 +257,17 @@ class EpochRunner:
         clock = time.perf_counter()
         yield
         self._phases[name] = (time.perf_counter() - clock) * 1000
+
+
+def _ahead(merged: list[CompactionResult], state: Mapping[str, StepState], version: Version) -> dict[str, Ahead]:
+    """By step, the files of merges that a commit is about to name. All instances share the bytes a second."""
+    instances = sum(len(step.ranges) for step in state.values())
+    cap = version.settings.fetch_bytes_per_second
+    files: dict[str, dict[str, tuple[SegmentInfo, ...]]] = {}
+    for result in merged:
+        of_step = files.setdefault(result.step, {})
+        of_step[result.table] = (*of_step.get(result.table, ()), *result.outputs)
+    return {step: Ahead(of_step, cap / instances if cap else None) for step, of_step in files.items()}
 
 
 def _instant(microseconds: int | None) -> datetime | None:

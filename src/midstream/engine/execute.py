@@ -30,6 +30,7 @@ from midstream.state.manifest import SourceTime, StepState, with_range_delete
 from midstream.state.reader import Fetch
 from midstream.state.store import Store
 from midstream.state.tables import Times
+from midstream.task.ahead import Ahead
 from midstream.task.report import TaskReport
 
 if TYPE_CHECKING:
@@ -74,9 +75,10 @@ def execute(
     times: Mapping[str, SourceTime],
     places: Places = ANYWHERE,
     loops: Mapping[str, Returned] = MappingProxyType({}),
+    ahead: Mapping[str, Ahead] = MappingProxyType({}),
 ) -> Executed:
     """Run rows through a version, given the state and the times of its sources at the epoch before, and the rows that
-    were fed back in it."""
+    were fed back in it. Its tasks begin to bring what is `ahead`."""
     clock = time.time()
     marks, clocked = _marks(version), _clocked(version)
     version.preaggregation.begin({id_ for id_, step in state.items() if step.splits})
@@ -101,7 +103,7 @@ def execute(
         return more
 
     if not marks and not clocked:
-        of_rows = a_round(state, loops=loops).run(batch)
+        of_rows = a_round(state, loops=loops, ahead=ahead).run(batch)
         return Executed(epoch, _both(of_rows, joined(of_rows, of_rows)))
     before = _watermarks(version, state, times, clock)
     # Timers by the clock need not wait for what the rows tell of time.
@@ -113,6 +115,7 @@ def execute(
             for id_, w in before.items()
         },
         loops=loops,
+        ahead=ahead,
     )
     of_rows = first.run(batch)
     reports = _both(of_rows, joined(of_rows, of_rows, first.times))
@@ -161,6 +164,7 @@ class _Round:
     only: Set[str] | None = None
     joined: Mapping[str, Joined] = field(default_factory=dict)
     loops: Mapping[str, Returned] = field(default_factory=dict)
+    ahead: Mapping[str, Ahead] = field(default_factory=dict)
     latest: dict[str, int | None] = field(default_factory=dict)
     """The latest event time of each source that has one."""
 
@@ -184,6 +188,7 @@ class _Round:
                 trial=version.trial,
                 places=self.places,
                 fetch=_FETCHED.get(version.settings.fetch_policy, Fetch.NOTHING),
+                ahead=self.ahead,
                 watched=version.watched if self.only is None else {},
                 times=self.times,
                 loops=self.loops,

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 _logger = logging.getLogger(__name__)
 
-_SILENCE_SECONDS = 30.0
+SILENCE_SECONDS = 30.0
 """They tell twice a second how far they are. One that does not has ended with its executor."""
 
 _LOOK_SECONDS = 0.2
@@ -238,8 +238,8 @@ def attend(
             return warmth
         if warmth != last:
             last, heard = warmth, time.monotonic()
-        elif time.monotonic() - heard > _SILENCE_SECONDS:
-            warmth = replace(warmth, error=f"nothing was heard of it for {_SILENCE_SECONDS:.0f} s")
+        elif time.monotonic() - heard > SILENCE_SECONDS:
+            warmth = replace(warmth, error=f"nothing was heard of it for {SILENCE_SECONDS:.0f} s")
         if warmth.error or not wanted():
             stop(jobs[0])
             return warmth

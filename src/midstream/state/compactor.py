@@ -56,6 +56,12 @@ class Compactor:
         self._finished = take_merges(store)
         self._applied: list[CompactionResult] = []
         """Handed to a commit that is not known to be there yet."""
+        self._announced: frozenset[str] = frozenset()
+        """Merges that tasks have been told of."""
+        self._ready: frozenset[str] = frozenset()
+        """Those that tasks of an earlier epoch have been told of."""
+        self._awaited = store.local_path("segments") is None
+        """Whether a commit takes only what tasks of an earlier epoch were told of: it has to be brought first."""
         self._failure: Exception | None = None
         self._lanes = [_Lane(name, planner, store, self._deliver, self._done) for name, planner in _LANES.items()]
 
@@ -79,13 +85,27 @@ class Compactor:
                     if job is not None:
                         lane.begin(job)
 
+    def announce(self) -> list[CompactionResult]:
+        """Before an epoch: the merges its tasks are to hear of. They bring what they will need, and the commit of the
+        next epoch may name it."""
+        withheld = self.withheld()
+        with self._lock:
+            self._ready = self._announced
+            if withheld or not self._awaited:
+                return []
+            found = [result for result in self._finished if result.id not in self._announced]
+            self._announced |= {result.id for result in found}
+            return found
+
     def apply(self, steps: Mapping[str, StepState]) -> dict[str, StepState]:
         """Before a commit: the steps with finished merges in place of their inputs."""
         withheld = self.withheld()
         with self._lock:
             finished: list[CompactionResult] = []
             if not withheld:
-                finished, self._finished = self._finished, []
+                finished = [result for result in self._finished if not self._awaited or result.id in self._ready]
+                self._finished = [result for result in self._finished if result not in finished]
+                self._announced -= {result.id for result in finished}
             self._applied += finished
             failure, self._failure = self._failure, None
         if failure is not None:

@@ -34,6 +34,7 @@ from midstream.state.tables import (
     TimedFunction,
     Times,
 )
+from midstream.task.ahead import Ahead
 from midstream.task.report import TableWrite, TaskFailure, TaskReport, Told
 from midstream.task.sockets import hurry
 from midstream.task.staging import StageTarget
@@ -71,6 +72,8 @@ class KeyedTask:
     """Event time, for a function that goes by it."""
     woken: bool = False
     """Whether each partition gets a row that is none of the stream, and works without others too."""
+    ahead: Ahead | None = None
+    """What a commit is about to name, to be brought once this task is done."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         hurry()
@@ -128,6 +131,8 @@ class KeyedTask:
         )
         if self.emit:
             yield from result.output.to_batches(max_chunksize=OUTPUT_BATCH_ROWS)
+        if self.ahead is not None:
+            self.ahead.bring(self.store, self.tables, self.ranges[partition])
 
     @property
     def works_without_rows(self) -> bool:
