@@ -27,7 +27,9 @@ def balanced(change: Change, state: Mapping[str, StepState]) -> Change:
     splits = _splits(change, known, heat, parts)
     for before, after in divided_anew(known.splits, splits):
         heat = heat.moved(known.hot.rows.get(before.hash, 0.0), before.places, after.places)
-    starts = [range_.start for range_ in heat.cut(parts)]
+    kept = {split.hash for split in splits}
+    whole = {hash_: rows for hash_, rows in known.hot.rows.items() if hash_ not in kept}
+    starts = [range_.start for range_ in heat.cut(parts, whole)]
     return replace(change, starts=starts, splits=None if change.split is None else splits)
 
 

@@ -7,12 +7,13 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from midstream.state.hashspace import BIN_BITS, BINS, HASH_MIN, PLACE_BITS, HashRange, ranges_from
+from midstream.state.hashspace import BIN_BITS, BINS, HASH_MIN, PLACE_BITS, HashRange, even_ranges, ranges_from
 from midstream.state.splits import Split, whole_at
 from midstream.state.tables import Groups
 
@@ -32,6 +33,11 @@ BinCounts: TypeAlias = tuple[int, bytes]
 
 HOT_SHARE = 0.5
 """Of what an instance has to do if all have equally much: what has more than that, a bin or a key, is hot."""
+
+_HALVINGS = 20
+"""Of what the hottest range may have: it is known to a millionth then."""
+_ROUNDING = 1e-3
+"""Of a place."""
 
 KeyCounts: TypeAlias = tuple[tuple[int, int], ...]
 """Hashes of keys with many rows, as a task reports them, and how many."""
@@ -79,15 +85,39 @@ class Heat:
                 bins[(hash_ - HASH_MIN) // _BIN_WIDTH] += each
         return Heat(np.maximum(bins, 0.0))
 
-    def cut(self, parts: int) -> tuple[HashRange, ...]:
-        """As many ranges, each as hot as the others as far as bins tell. Even ones where nothing is known."""
+    def cut(self, parts: int, keys: Mapping[int, float] = MappingProxyType({})) -> tuple[HashRange, ...]:
+        """As many ranges, the hottest of which is as little hot as can be, as far as bins and the rows of hot keys by
+        hash tell: a key cannot be cut, and one that is hotter than all that gets a range of its own. Even ones where
+        nothing is known."""
+        if not self.bins.any():
+            return even_ranges(parts)
+        points, below = self._profile(keys)
+        low, high = 0.0, float(below[-1])
+        for _ in range(_HALVINGS):
+            most = (low + high) / 2
+            places = _filled(points, below, parts, most)
+            fits = below[-1] - np.interp(places[-1] if places else 0, points, below) <= most
+            low, high = (low, most) if fits else (most, high)
+        places = _filled(points, below, parts, high)
+        room = np.clip(places, np.arange(1, parts), 2**PLACE_BITS - np.arange(parts - 1, 0, -1))
+        return ranges_from([HASH_MIN, *(HASH_MIN + int(place) * _PLACE_WIDTH for place in room)])
+
+    def _profile(self, keys: Mapping[int, float]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Places at which ranges may begin, and the heat below each: in a bin it rises evenly, and at a hot key by what
+        that has."""
+        rest, jumps = self.bins.copy(), np.zeros(len(keys))
+        at = np.array([(hash_ - HASH_MIN) // _PLACE_WIDTH for hash_ in sorted(keys)], np.int64)
+        for number, hash_ in enumerate(sorted(keys)):
+            bin_ = (hash_ - HASH_MIN) // _BIN_WIDTH
+            jumps[number] = min(keys[hash_], rest[bin_])
+            rest[bin_] -= jumps[number]
         # A little everywhere, so that cold stretches are cut evenly, too, and no range is empty.
-        below = self._below + np.arange(BINS + 1) * max(self._below[-1], 1.0) * 1e-3 / BINS
-        wanted = np.arange(1, parts) * below[-1] / parts
-        edges = np.interp(wanted, below, np.arange(BINS + 1) * float(_BIN_WIDTH // _PLACE_WIDTH))
-        places = np.maximum.accumulate(np.rint(edges).astype(np.int64) - np.arange(parts - 1)) + np.arange(parts - 1)
-        places = np.clip(places, np.arange(1, parts), 2**PLACE_BITS - np.arange(parts - 1, 0, -1))
-        return ranges_from([HASH_MIN, *(HASH_MIN + int(place) * _PLACE_WIDTH for place in places)])
+        rest += max(self.bins.sum(), 1.0) * 1e-3 / BINS
+        edges = np.arange(BINS + 1) * float(_BIN_WIDTH // _PLACE_WIDTH)
+        points = np.unique(np.concatenate([edges, at, at + 1]).astype(np.float64))
+        even = np.interp(points, edges, np.concatenate([[0.0], np.cumsum(rest)]))
+        stepped = np.concatenate([[0.0], np.cumsum(jumps)])[np.searchsorted(at + 1, points, "right")]
+        return points, even + stepped
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Heat) and self.encode() == other.encode()
@@ -130,6 +160,15 @@ class HotKeys:
     @classmethod
     def decode(cls, body: Iterable[Sequence[float]]) -> HotKeys:
         return cls({int(hash_): float(count) for hash_, count in body})
+
+
+def _filled(points: npt.NDArray[np.float64], below: npt.NDArray[np.float64], parts: int, most: float) -> list[int]:
+    """Where ranges end that are filled one after the other with so much at most, but for a place that has more."""
+    places = [0]
+    for _ in range(parts - 1):
+        full = float(np.interp(places[-1], points, below)) + most
+        places.append(max(int(np.interp(full, below, points) + _ROUNDING), places[-1] + 1))
+    return places[1:]
 
 
 def key_counts(groups: Groups) -> KeyCounts:
