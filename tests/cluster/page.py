@@ -32,8 +32,9 @@ def main(root: Path, master: str, checkpoint: str, options: str) -> None:
         exec(start, names)
         run = names["run"]
         wait_until(lambda: len(run.executors()) == 2, 60, "both executors")
-        exec(look, names)
         with orders_coming_in(root):
+            wait_until(lambda: len(set(run.placement()["totals"])) == 2, 60, "one that came late has its share")
+            exec(look, names)
             exec(move, names)
         result["phases"] = [str(entry.modification.phase) for entry in run.history()]
         result["executors"] = [executor.id for executor in told[0]]

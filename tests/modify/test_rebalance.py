@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
 import midstream as ms
 from midstream.coordinator.modification import Phase
 from midstream.errors import ChangeError
+from midstream.state.hashspace import number_of
 from tests.modify.live import Live
 from tests.modify.test_apply import sums
 
@@ -20,12 +22,11 @@ def skewed(number: int) -> list[tuple[str, int]]:
 
 
 def spread(live: Live) -> float:
-    """Rows of the busiest partition by those of a fair share, in the last epoch."""
+    """Rows of the busiest partition by those of a fair share, with rows as they come."""
     ranges = live.run._runner.last.steps["sums"].ranges
-    heat = live.run._runner.last.steps["sums"].heat
-    assert heat is not None
-    each = [heat.of(range_) for range_ in ranges]
-    return max(each) * len(each) / sum(each)
+    rows = live.spark.createDataFrame([row for number in range(8) for row in skewed(number)], "k string, v bigint")
+    each = Counter(number_of(row[0], ranges) for row in rows.selectExpr("xxhash64(k)").collect())
+    return max(each.values()) * len(ranges) / each.total()
 
 
 def test_busy_partitions_get_narrower(live: Live) -> None:
