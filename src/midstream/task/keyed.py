@@ -36,8 +36,8 @@ from midstream.state.tables import (
 )
 from midstream.task.ahead import Ahead
 from midstream.task.report import TableWrite, TaskFailure, TaskReport, Told
-from midstream.task.sockets import hurry
 from midstream.task.staging import StageTarget
+from midstream.task.worker import begin
 
 HASH_COLUMN = "__midstream_hash"
 ROWS_COLUMN = "__rows"
@@ -76,7 +76,7 @@ class KeyedTask:
     """What a commit is about to name, to be brought once this task is done."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        hurry()
+        begin()
         try:
             yield from self._run(batches)
         except MidstreamError as error:

@@ -17,7 +17,7 @@ from midstream.state.reader import PartitionSnapshot
 from midstream.state.store import Store
 from midstream.state.tables import KeyedFunction, TimedFunction
 from midstream.task.keyed import HASH_COLUMN
-from midstream.task.sockets import hurry
+from midstream.task.worker import begin
 
 _OPENING_SECONDS = 0.3
 """For so long files are opened at most: a rehearsal takes the processor from tasks of the stream."""
@@ -37,7 +37,7 @@ class Rehearse:
     ranges: tuple[HashRange, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        hurry()
+        begin()
         first = [batch.column(HASH_COLUMN)[0].as_py() for batch in batches if batch.num_rows]
         if first:
             # What cannot be read now can be when it counts, or is told then.

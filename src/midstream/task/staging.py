@@ -13,8 +13,8 @@ from midstream.sinks.base import StageOptions
 from midstream.state.manifest import StagedFile
 from midstream.state.store import Store
 from midstream.task.report import TaskReport
-from midstream.task.sockets import hurry
 from midstream.task.stage import stage, stage_name
+from midstream.task.worker import begin
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class StageTask:
 
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
-        hurry()
+        begin()
         started = time.perf_counter()
         counter = _Counted(batches)
         staged = self.target.stage(self.epoch, partition, counter)
