@@ -32,6 +32,7 @@ from midstream.state.compaction import CompactionResult
 from midstream.state.compactor import Compactor
 from midstream.state.ledger import Ledger, now
 from midstream.state.manifest import Manifest, StagedFile, StepState
+from midstream.state.precedence import meeting_point, working
 from midstream.state.segment import SegmentInfo
 from midstream.task.ahead import Ahead
 from midstream.task.report import TaskReport
@@ -125,6 +126,10 @@ class EpochRunner:
             return
         if epoch != self.last.epoch + 1:
             raise CheckpointError.epoch_gap(epoch, self.last.epoch)
+        with working(meeting_point(self.ledger.store)):
+            self._run_and_commit(batch, epoch)
+
+    def _run_and_commit(self, batch: DataFrame, epoch: int) -> None:
         started, clock = datetime.now(UTC), time.perf_counter()
         self._phases = {}
         with self._phase("run"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -22,8 +21,10 @@ import pyarrow as pa
 
 from midstream.errors import StoreError
 from midstream.state.directory import map_file
+from midstream.state.ownfolder import own_folder, path_of
 from midstream.state.store import Store, cut
 
+_FOLDER = "midstream-cache"
 DEFAULT_MAX_BYTES = 8 * 2**30
 MAX_MAPS = 1024
 """Open maps per process. Each costs one of the 65 530 mappings Linux allows, and no memory of its own."""
@@ -300,16 +301,10 @@ def _directory() -> Path:
     given = os.environ.get("MIDSTREAM_CACHE_DIR")
     if given:
         return Path(given.replace("{executor}", _executor_id())).absolute()
-    directory = Path(tempfile.gettempdir()) / f"midstream-cache-{os.getuid()}"
     try:
-        directory.mkdir(mode=0o700, exist_ok=True)
-        owner = directory.lstat().st_uid
+        return own_folder(_FOLDER)
     except OSError as error:
-        raise StoreError.bad_cache(directory, error) from error
-    if owner != os.getuid() or directory.is_symlink():
-        # The name can be guessed, so another user could have put a directory of theirs there.
-        raise StoreError.bad_cache(directory, f"it belongs to the user with id {owner}")
-    return directory
+        raise StoreError.bad_cache(path_of(_FOLDER), error) from error
 
 
 def _executor_id() -> str:

@@ -8,7 +8,7 @@ partitioning, and its outputs take the inputs' place at some later commit, if th
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 
@@ -153,19 +153,21 @@ def _runs(segments: Sequence[SegmentInfo]) -> list[tuple[SegmentInfo, ...]]:
     return [tuple(group) for _, group in groupby(segments, key=lambda s: (s.epoch_from, s.epoch_to))]
 
 
-def run_compaction(store: Store, job: CompactionJob) -> CompactionResult:
-    """Merge the inputs into new files. They are orphans until a manifest names them."""
+def run_compaction(store: Store, job: CompactionJob, pause: Callable[[], None] = lambda: None) -> CompactionResult:
+    """Merge the inputs into new files. They are orphans until a manifest names them. There may be a `pause` before each
+    piece of the work."""
     sources = [
         segment_source(OPEN_SEGMENTS.get(store, info), expiry_bound(job.range_deletes, info.epoch_to), job.conversions)
         for info in job.inputs
     ]
     whole = HashRange(HASH_MIN, HASH_END)
-    pieces = merged_pieces(job.spec, sources, whole, keep_deleted=not job.final)
+    pieces = merged_pieces(job.spec, sources, whole, keep_deleted=not job.final, pause=pause)
     epochs = min(s.epoch_from for s in job.inputs), max(s.epoch_to for s in job.inputs)
     outputs = []
     for number, piece in enumerate(_file_sized(pieces, job)):
         encoded = encode_segment(job.spec, piece.hashes, piece.rows, piece.deleted)
         path = f"segments/{job.step}/{job.spec.name}/{epochs[1]:012d}-{job.id}-{number:05d}.seg"
+        pause()
         store.put(path, encoded.data)
         outputs.append(encoded.info(path, *epochs, level=job.level, schema=len(job.conversions)))
     inputs = frozenset(segment.path for segment in job.inputs)

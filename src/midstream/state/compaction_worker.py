@@ -7,6 +7,7 @@ import pickle
 import sys
 
 from midstream.state.compaction import run_compaction
+from midstream.state.precedence import Courtesy
 
 NICENESS = 5
 """Below the stream's own processes, yet not starved when they fill every core: deltas must not pile up for ever."""
@@ -23,7 +24,7 @@ def main() -> None:
         except EOFError:
             return  # the driver is gone
         try:
-            outcome: object = run_compaction(store, job)
+            outcome: object = run_compaction(store, job, Courtesy(store))
         except Exception as error:
             outcome = error
         pickle.dump(outcome, results)

@@ -109,9 +109,17 @@ def delta_source(spec: TableSpec, delta: TableDelta) -> Source:
     return Source(len(delta.hashes), tuple(int(h) for h in delta.hashes[::PIECE_ROWS]), read)
 
 
-def merged_pieces(spec: TableSpec, sources: Sequence[Source], within: HashRange, keep_deleted: bool) -> Iterator[Piece]:
-    """Merge sources, oldest first, into live rows. Tombstones are kept where older segments may still need them."""
+def merged_pieces(
+    spec: TableSpec,
+    sources: Sequence[Source],
+    within: HashRange,
+    keep_deleted: bool,
+    pause: Callable[[], None] = lambda: None,
+) -> Iterator[Piece]:
+    """Merge sources, oldest first, into live rows. Tombstones are kept where older segments may still need them. There
+    may be a `pause` before rows are read."""
     for stretch in _stretches(sources, within):
+        pause()
         pieces = [piece for source in sources if (piece := source.read(spec, stretch)) and len(piece.hashes)]
         if pieces:
             merged = _merge(spec, pieces, keep_deleted)

@@ -19,7 +19,7 @@ from midstream.state.hashspace import HASH_END, HashRange
 from midstream.state.heat import Heat
 from midstream.state.ledger import committed_epochs, read_manifest
 from midstream.state.manifest import StepState
-from midstream.state.precedence import give_way
+from midstream.state.precedence import Courtesy
 from midstream.state.segment import Segment
 from midstream.state.store import Store
 
@@ -30,19 +30,16 @@ WARMUPS = "warm-ups"
 _TELL_SECONDS = 0.5
 """Between two words on how far it is."""
 
-PIECE_BYTES = 16 * 2**20
+PIECE_BYTES = 8 * 2**20
 """About how much is fetched with one request. A server that keeps objects in pieces of its own reads each of them as a
 whole, so that small requests cost it twice and more."""
 
-AT_ONCE = 3
+AT_ONCE = 2
 """How many requests are under way at most: while one is written down, the next comes."""
 
 COPYING_NICENESS = 10
 """By so much a process is nicer once it copies than before: far below the stream's own processes, of which there are
 fewer than of these when state goes to many executors; yet not starved when they fill every core."""
-
-_GIVE_WAY_SECONDS = 0.05
-"""How long a request waits for tasks of the stream at most."""
 
 _FOLLOW_SECONDS = 0.5
 """Between two looks for a new commit."""
@@ -106,7 +103,7 @@ def warm_up(
 ) -> Warmth:
     """Fetch every block of the job's ranges that is not here yet, hottest first, no faster than it may, and between the
     tasks of the stream. `tell` is told now and then how far it is, and says whether it is still wanted."""
-    before, started = cache.fetched_bytes, clock()
+    before, started, courtesy = cache.fetched_bytes, clock(), Courtesy(job.store, clock, sleep)
     wanted = list(_pieces(job, cache))
     if job.by_heat:
         wanted.sort(key=lambda piece: -piece.heat)
@@ -133,7 +130,7 @@ def warm_up(
                 return now(error=f"not done after {job.seconds:.0f} s")
             pause = ahead()
             if waiting and pause <= 0 and len(on_the_way) < AT_ONCE:
-                give_way(cache.directory, _GIVE_WAY_SECONDS)
+                courtesy()
                 piece = waiting.popleft()
                 on_the_way[pool.submit(piece.segment.bring, piece.numbers)] = piece.length
             elif on_the_way:

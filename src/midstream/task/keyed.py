@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +20,7 @@ from midstream.state.hashspace import HASH_END, HashRange, number_of
 from midstream.state.heat import bin_counts, key_counts
 from midstream.state.keys import flatten, group_rows
 from midstream.state.manifest import TableState
-from midstream.state.precedence import working
+from midstream.state.precedence import meeting_point, working
 from midstream.state.reader import Fetch, PartitionSnapshot
 from midstream.state.segment import encode_segment
 from midstream.state.store import Store
@@ -96,7 +95,7 @@ class KeyedTask:
         started = time.perf_counter()
         fetched = process_cache().fetched_bytes
         attempt = uuid.uuid4().hex
-        with working(process_cache().directory) if self.store.local_path("segments") is None else nullcontext():
+        with working(meeting_point(self.store)):
             groups = self._groups(rows, partition)
             snapshot = PartitionSnapshot(self.store, self.tables, self.ranges[partition])
             snapshot.fetch(self.fetch, groups.hashes)
