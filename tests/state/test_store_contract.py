@@ -20,6 +20,7 @@ import pytest
 
 from midstream.errors import StoreError
 from midstream.state.directory import MAP_FROM_BYTES
+from midstream.state.s3 import PART_BYTES
 from midstream.state.store import Store, open_store
 from tests.servers import S3Server
 
@@ -50,6 +51,26 @@ class TestWriting:
         store.delete(["a"])
         assert store.create("a", b"second")
         assert store.read("a").to_pybytes() == b"second"
+
+    @pytest.mark.parametrize("size", [0, 1000, 20_000_000])
+    def test_any_size_comes_back_that_was_put_with_pauses(self, store: Store, size: int) -> None:
+        data, pauses = os.urandom(size), list[int]()
+        store.put("put", pa.py_buffer(data), pause=lambda: pauses.append(1))
+        assert store.read("put").to_pybytes() == data
+        if store.local_path("put") is None:
+            assert len(pauses) == -(-size // PART_BYTES)
+
+    def test_what_breaks_off_in_a_pause_leaves_nothing_to_be_read(self, store: Store) -> None:
+        pauses = iter([None])
+
+        def pause() -> None:
+            next(pauses)  # there is no second one
+
+        if store.local_path("put") is not None:
+            return  # all of it is written at once
+        with pytest.raises(Exception, match=r"StopIteration|generator"):
+            store.put("put", os.urandom(20_000_000), pause)
+        assert names(store, "") == []
 
     @pytest.mark.parametrize("size", [0, 1, 1000, MAP_FROM_BYTES + 1, 12_000_000])
     def test_any_size_comes_back(self, store: Store, size: int) -> None:

@@ -60,6 +60,7 @@ class MigrateOptions:
     megabytes_per_second: float = 100.0
     steady_epochs: int = 30
     epochs_after: int = 30
+    settling_epochs: int = 200
     executor_megabytes: int = 1024
     judged: bool = True
 
@@ -80,6 +81,7 @@ QUICK = MigrateOptions(
     policies=(FetchPolicy.HOT_FIRST, FetchPolicy.ALL_AT_ONCE),
     steady_epochs=3,
     epochs_after=3,
+    settling_epochs=3,
     judged=False,
 )
 
@@ -164,11 +166,29 @@ def _merge(spark: SparkSession, options: MigrateOptions, server: S3Server, progr
         run.stop()
 
 
+def _settle(spark: SparkSession, options: MigrateOptions, server: S3Server, progress: Progress, name: str) -> None:
+    """Many small epochs. In the first minutes of a process Java compiles, beside what it runs, all that runs often; a
+    pipeline that is to be changed usually has run for longer."""
+    progress.phase(f"{name}: settling")
+    run = _flow(options, SMALL_EPOCH, options.parallelism[0]).start(
+        spark, server.url("chk"), store_options=server.options, live_changes="drop"
+    )
+    last = run.last_epoch + options.settling_epochs
+    try:
+        while run.last_epoch < last:
+            if (failure := failure_of(run)) is not None:
+                raise failure
+            time.sleep(0.1)
+    finally:
+        run.stop()
+
+
 def _measure(
     spark: SparkSession, options: MigrateOptions, policy: FetchPolicy, server: S3Server, progress: Progress
 ) -> tuple[Measurement, Run]:
     """The figures, and the run they are of, stopped."""
     before, after = options.parallelism
+    _settle(spark, options, server, progress, policy)
     run = _flow(options, options.rows_per_epoch, before).start(
         spark,
         server.url("chk"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,8 +30,8 @@ class Folder:
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
         return self.store.create(self._inside(path), data)
 
-    def put(self, path: str, data: bytes | pa.Buffer) -> None:
-        self.store.put(self._inside(path), data)
+    def put(self, path: str, data: bytes | pa.Buffer, pause: Callable[[], None] | None = None) -> None:
+        self.store.put(self._inside(path), data, pause)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
         return self.store.read(self._inside(path), start, length)

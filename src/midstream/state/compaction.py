@@ -167,8 +167,7 @@ def run_compaction(store: Store, job: CompactionJob, pause: Callable[[], None] =
     for number, piece in enumerate(_file_sized(pieces, job)):
         encoded = encode_segment(job.spec, piece.hashes, piece.rows, piece.deleted)
         path = f"segments/{job.step}/{job.spec.name}/{epochs[1]:012d}-{job.id}-{number:05d}.seg"
-        pause()
-        store.put(path, encoded.data)
+        store.put(path, encoded.data, pause)
         outputs.append(encoded.info(path, *epochs, level=job.level, schema=len(job.conversions)))
     inputs = frozenset(segment.path for segment in job.inputs)
     return CompactionResult(job.id, job.step, job.spec.name, inputs, tuple(outputs))

@@ -81,7 +81,7 @@ class DirectoryStore:
             with suppress(OSError):
                 os.unlink(temporary)
 
-    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+    def put(self, path: str, data: bytes | pa.Buffer, pause: Callable[[], None] | None = None) -> None:
         target = self._base + check_path(path)
         temporary = self._write_temporary(data)
         try:

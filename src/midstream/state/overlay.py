@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +25,8 @@ class Overlay:
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
         return self.base.create(f"{self.prefix}/{path}", data)
 
-    def put(self, path: str, data: bytes | pa.Buffer) -> None:
-        self.base.put(f"{self.prefix}/{path}", data)
+    def put(self, path: str, data: bytes | pa.Buffer, pause: Callable[[], None] | None = None) -> None:
+        self.base.put(f"{self.prefix}/{path}", data, pause)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
         return self.base.read(path, start, length)

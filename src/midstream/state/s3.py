@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -49,6 +49,9 @@ OPTIONS = (
 MAX_RETRIES = 6
 RETRY_SECONDS = 60
 """A store that is gone shows within seconds, a hiccup is waited for. obstore would try for minutes."""
+
+PART_BYTES = 8 * 2**20
+"""What goes up at a time of an object that may take long."""
 
 TOKEN = "midstream-create"
 """The name of the metadata that tells which call created an object."""
@@ -127,9 +130,13 @@ class S3Store:
         options = dict(self.options)
         return int(options.get("max_retries", MAX_RETRIES)), int(options.get("retry_timeout_seconds", RETRY_SECONDS))
 
-    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+    def put(self, path: str, data: bytes | pa.Buffer, pause: Callable[[], None] | None = None) -> None:
         with self._client(check_path(path)) as client:
-            obstore.put(client, path, _content(data))
+            if pause is None:
+                obstore.put(client, path, _content(data))
+            else:
+                parts = _parts(_content(data), pause)
+                obstore.put(client, path, parts, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=1)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
         with self._client(check_path(path)) as client:
@@ -270,6 +277,12 @@ def _range(start: int, length: int | None) -> GetOptions:
     if length:
         return {"range": (start, start + length)}
     return {"range": {"offset": start}} if start else {}
+
+
+def _parts(content: memoryview, pause: Callable[[], None]) -> Iterator[memoryview]:
+    for start in range(0, len(content), PART_BYTES):
+        pause()
+        yield content[start : start + PART_BYTES]
 
 
 def _content(data: bytes | pa.Buffer) -> memoryview:

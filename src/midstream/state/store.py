@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -45,8 +45,9 @@ class Store(Protocol):
         """
         ...
 
-    def put(self, path: str, data: bytes | pa.Buffer) -> None:
-        """Put an object under a name nobody else uses. Readers see all of it or nothing."""
+    def put(self, path: str, data: bytes | pa.Buffer, pause: Callable[[], None] | None = None) -> None:
+        """Put an object under a name nobody else uses. Readers see all of it or nothing. A store that takes it in parts
+        over a network lets others go first by a `pause` before each."""
         ...
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
