@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from midstream.aggregates.arrays import Columns, conform
 from midstream.aggregates.finish import Finish
+from midstream.aggregates.folds import Folded
 from midstream.aggregates.lists import Collected
 from midstream.aggregates.partial import Batch, Partial
 from midstream.state.tables import Groups, Hashes, KeyedResult, Positions, Snapshot, TableDelta, TableSpec
@@ -34,6 +35,11 @@ class AggregateFunction:
     def tables(self) -> tuple[TableSpec, ...]:
         tables = (self._main, *(table for partial in self.partials for table in partial.tables))
         return tuple(replace(table, range_column=self.range_column) for table in tables)
+
+    @property
+    def is_all_ours(self) -> bool:
+        """Whether no function of a user is part of it."""
+        return not any(isinstance(partial, Folded) for partial in self.partials)
 
     @property
     def _main(self) -> TableSpec:

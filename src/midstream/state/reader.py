@@ -16,7 +16,7 @@ from midstream.state.keys import flatten, group_rows, keys_equal_at
 from midstream.state.manifest import TableState
 from midstream.state.merge import Source, delta_source, merged_pieces, segment_source, stored_rows
 from midstream.state.ranges import expired, expiry_bound
-from midstream.state.segment import OPEN_SEGMENTS, Block, Segment
+from midstream.state.segment import OPEN_SEGMENTS, Block, Segment, SegmentInfo
 from midstream.state.store import Store
 from midstream.state.tables import Found, FoundRows, Hashes, Mask, Positions, TableDelta, TableSpec
 
@@ -148,6 +148,18 @@ class PartitionSnapshot:
                         return
                     if segment.is_here(number):
                         segment.block(number)
+
+    def at_hand(self, hash_: int) -> PartitionSnapshot:
+        """The same, of only those segments whose rows of a hash are on this machine."""
+
+        def is_here(info: SegmentInfo) -> bool:
+            segment = OPEN_SEGMENTS.get(self.store, info)
+            return segment.index_is_here and all(map(segment.is_here, segment.blocks_between(hash_, hash_)))
+
+        here = {
+            name: replace(state, segments=tuple(filter(is_here, state.segments))) for name, state in self.tables.items()
+        }
+        return replace(self, tables=here)
 
     def _newest_first(self, state: TableState, hashes: Hashes) -> Iterator[Segment]:
         if len(hashes):

@@ -22,7 +22,7 @@ from midstream.state.keys import flatten, group_rows
 from midstream.state.manifest import TableState
 from midstream.state.precedence import meeting_point, working
 from midstream.state.reader import Fetch, PartitionSnapshot
-from midstream.state.segment import encode_segment
+from midstream.state.segment import EncodedSegment, encode_segment
 from midstream.state.store import Store
 from midstream.state.tables import (
     Groups,
@@ -30,6 +30,7 @@ from midstream.state.tables import (
     KeyedFunction,
     KeyedResult,
     TableDelta,
+    TableSpec,
     TimedFunction,
     Times,
 )
@@ -177,14 +178,18 @@ class KeyedTask:
     def _write(self, table: str, delta: TableDelta, partition: int, attempt: str) -> TableWrite:
         if not len(delta.hashes):
             return TableWrite(None, delta.added, delta.removed, delta.delete_below)
-        spec = self.tables[table].spec
-        columns = [*delta.keys.columns, *(delta.values.column(name) for name in spec.values.names)]
-        stored = pa.Table.from_arrays(columns, names=spec.schema.names)
-        encoded = encode_segment(spec, delta.hashes, stored, delta.deleted)
+        encoded = encoded_delta(self.tables[table].spec, delta)
         path = f"segments/{self.step}/{table}/{self.epoch:012d}-{partition:05d}-{attempt}.seg"
         process_cache().write_through(self.store, path, encoded.data)
         info = encoded.info(path, self.epoch, self.epoch, level=0, schema=len(self.tables[table].conversions))
         return TableWrite(info, delta.added, delta.removed, delta.delete_below)
+
+
+def encoded_delta(spec: TableSpec, delta: TableDelta) -> EncodedSegment:
+    """The rows of a delta as they are written."""
+    columns = [*delta.keys.columns, *(delta.values.column(name) for name in spec.values.names)]
+    stored = pa.Table.from_arrays(columns, names=spec.schema.names)
+    return encode_segment(spec, delta.hashes, stored, delta.deleted)
 
 
 def _spark_partition() -> int:
