@@ -68,13 +68,13 @@ def rehearse(
         sent = exchanged(cluster.placed(rows, list(senders), shipped[step]), state[step].ranges)
         placed = cluster.placed(sent, [location.get(instance.executor, "") for instance in instances])
         keyed = version.compiled.keyed[step]
-        task = Rehearse(store, keyed.function, state[step].tables, state[step].ranges, _practice(keyed, shipped[step]))
+        task = Rehearse(store, keyed.function, state[step].tables, state[step].ranges, practice(keyed, shipped[step]))
         jobs = NamedJobs(spark, f"midstream-rehearsal-{uuid.uuid4().hex}", f"midstream rehearsal: {step}")
         with jobs, TimeLimit(jobs.cancel, _LONGEST_SECONDS):
             run_partitions(map_in_arrow(placed, task, NOTHING), numbers)
 
 
-def _practice(keyed: CompiledKeyed, shipped: StructType) -> Practice | None:
+def practice(keyed: CompiledKeyed, shipped: StructType) -> Practice | None:
     """What a task may do with made-up rows, if its function is ours and does not look at all of the state."""
     function = keyed.function
     if not isinstance(function, AggregateFunction) or function.complete or not function.is_all_ours:
