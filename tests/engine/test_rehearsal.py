@@ -41,7 +41,7 @@ def test_only_aggregates_that_are_all_ours_are_run_on_made_up_rows(spark: SparkS
         by_key.aggregate("complete", n=F.count("*"), output_mode="complete"),
         by_key.stateful("theirs", lambda rows, state: (rows, state), state="n int", output="value bigint"),
     )
-    flow = ms.pipeline(*(step.sink(f"out-{step.id}", ms.sinks.noop()) for step in steps))
+    flow = ms.pipeline(*(step.sink(f"out-{step.step.id}", ms.sinks.noop()) for step in steps))
     source = {"in": spark.createDataFrame([], "timestamp timestamp, value bigint")}
     shipped = StructType.fromDDL(f"{HASH_COLUMN} bigint not null, value bigint, timestamp timestamp")
     found = {id_: practice(keyed, shipped) for id_, keyed in compile_pipeline(flow, source, spark).keyed.items()}
