@@ -39,6 +39,8 @@ class Cluster:
             self.missing = "Spark runs in one process here, with nothing to choose from"
             return
         self._gateway: Any = context._gateway
+        # Asked for once: to find a class by its name, Py4J looks for each of its packages in every jar there is.
+        self._object, self._option = self._gateway.jvm.java.lang.Object, self._gateway.jvm.scala.Option
         self._make = self._load()
 
     def executors(self) -> list[Executor]:
@@ -53,9 +55,9 @@ class Cluster:
     def placed(self, frame: DataFrame, locations: Sequence[str], schema: StructType | None = None) -> DataFrame:
         """The same rows in the same partitions, of which the task of number i is to run at `locations[i]`. A schema may
         be given that differs in what can be null."""
-        arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 1)
+        arguments = self._gateway.new_array(self._object, 1)
         arguments[0] = "\n".join(locations)
-        option = self._gateway.jvm.scala.Option.apply(self._make.newInstance(arguments))
+        option = self._option.apply(self._make.newInstance(arguments))
         rows = frame._jdf.queryExecution().toRdd().coalesce(len(locations), False, option, None)
         session = frame.sparkSession
         of_rows = frame._jdf.schema() if schema is None else session._jsparkSession.parseDataType(schema.json())
