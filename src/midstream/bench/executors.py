@@ -30,8 +30,8 @@ def executors(
         "spark.executor.memory": f"{megabytes}m",
         "spark.executorEnv.MIDSTREAM_CACHE_DIR": f"{caches}/{{executor}}",
         "spark.executorEnv.PYTHONPATH": str(Path(ms.__file__).parents[1]),
-        # Each stage of each epoch broadcasts its code, in buffers of this size (4 MB unless set). Java's collector makes
-        # large ones a case of their own, and collected garbage nearly every epoch for them.
+        # Each stage of each epoch broadcasts its code, in buffers of this size (4 MB unless set). Java's collector
+        # makes large ones a case of their own, and collected garbage nearly every epoch for them.
         "spark.broadcast.blockSize": "512k",
         # A task is to wait for its executor, however busy the machine is.
         "spark.locality.wait": "60s",
