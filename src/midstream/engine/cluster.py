@@ -38,9 +38,10 @@ class Cluster:
         if master.startswith("local") and not master.startswith("local-cluster"):
             self.missing = "Spark runs in one process here, with nothing to choose from"
             return
-        self._gateway: Any = context._gateway
+        gateway: Any = context._gateway
+        self._gateway = gateway
         # Asked for once: to find a class by its name, Py4J looks for each of its packages in every jar there is.
-        self._object, self._option = self._gateway.jvm.java.lang.Object, self._gateway.jvm.scala.Option
+        self._object, self._option = gateway.jvm.java.lang.Object, gateway.jvm.scala.Option
         self._make = self._load()
 
     def executors(self) -> list[Executor]:
