@@ -153,6 +153,8 @@ class PartitionSnapshot:
         """The same, of only those segments whose rows of a hash are on this machine."""
 
         def is_here(info: SegmentInfo) -> bool:
+            if not info.first <= hash_ <= info.last:
+                return False  # there are many when instances are, and none of theirs need be opened
             segment = OPEN_SEGMENTS.get(self.store, info)
             return segment.index_is_here and all(map(segment.is_here, segment.blocks_between(hash_, hash_)))
 
