@@ -28,8 +28,8 @@ _LOOK_SECONDS = 0.01
 LONGEST_SECONDS = 1.0
 """Of one wait: about an epoch of a stream that has pauses."""
 
-_HEAD_START_SECONDS = 0.5
-"""Waited for in any case, however little has been done so far."""
+_HEAD_START_SECONDS = 0.05
+"""Waited for in any case, however little has been done so far. Small work is soon over, and deltas must not pile up."""
 
 
 def meeting_point(store: Store) -> Path | None:
