@@ -143,11 +143,15 @@ def _fill(spark: SparkSession, options: MigrateOptions, server: S3Server, progre
     wanted = -(-options.keys // rows)
     for epoch in range(wanted):
         progress.phase(f"filling {options.keys:,} keys ({epoch + 1}/{wanted})")
-        while run.last_epoch < epoch:
-            if (failure := failure_of(run)) is not None:
-                raise failure
-            time.sleep(0.1)
+        _await_epoch(run, epoch)
     run.stop()
+
+
+def _await_epoch(run: Run, epoch: int) -> None:
+    while run.last_epoch < epoch:
+        if (failure := failure_of(run)) is not None:
+            raise failure
+        time.sleep(0.1)
 
 
 def _merge(spark: SparkSession, options: MigrateOptions, server: S3Server, progress: Progress) -> None:
@@ -173,12 +177,8 @@ def _settle(spark: SparkSession, options: MigrateOptions, server: S3Server, prog
     run = _flow(options, SMALL_EPOCH, options.parallelism[0]).start(
         spark, server.url("chk"), store_options=server.options, live_changes="drop"
     )
-    last = run.last_epoch + options.settling_epochs
     try:
-        while run.last_epoch < last:
-            if (failure := failure_of(run)) is not None:
-                raise failure
-            time.sleep(0.1)
+        _await_epoch(run, run.last_epoch + options.settling_epochs)
     finally:
         run.stop()
 

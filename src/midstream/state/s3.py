@@ -135,8 +135,9 @@ class S3Store:
             if pause is None:
                 obstore.put(client, path, _content(data))
             else:
-                parts = _parts(_content(data), pause)
-                obstore.put(client, path, parts, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=1)
+                content = _content(data)
+                several, parts = len(content) > PART_BYTES, _parts(content, pause)
+                obstore.put(client, path, parts, use_multipart=several, chunk_size=PART_BYTES, max_concurrency=1)
 
     def read(self, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
         with self._client(check_path(path)) as client:
