@@ -59,8 +59,8 @@ UNMERGED_SECONDS = 30.0
 that is copied. Longer, deltas would pile up."""
 
 LITTLE_BYTES = 16 * 2**20
-"""What all moving instances have together, below which nothing is brought beforehand: 0.16 s at 100 MB/s. Many instances
-have many small files until they are merged, and 34 of them, with 9 MB in place of 2, were brought in 17 s."""
+"""What all moving instances have together, below which nothing is brought beforehand: 0.16 s at 100 MB/s. Many
+instances have many small files until they are merged, and 34 of them, with 9 MB in place of 2, were brought in 17 s."""
 
 
 @dataclass(frozen=True)
