@@ -53,9 +53,6 @@ def test_a_process_that_is_no_worker_of_sparks_keeps_its_garbage_collector() -> 
 
 
 def test_workers_of_spark_have_little_to_look_through(spark: SparkSession) -> None:
-    if not hasattr(spark, "sparkContext"):
-        pytest.skip("the workers of a server of Spark Connect")
-
     def left(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         begin()
         for _ in batches:
