@@ -76,29 +76,49 @@ def test_the_hottest_come_first(store: Store, state: StepState, cache: BlockCach
     assert cache.fetched_bytes == before
 
 
-def test_blocks_side_by_side_come_with_one_request(
-    store: Store, state: StepState, cache: BlockCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests: list[int] = []
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What stores are asked for from now on: a path and how many bytes."""
+    asked: list[tuple[str, int]] = []
     read = S3Store.read
 
     def counted(self: S3Store, path: str, start: int = 0, length: int | None = None) -> pa.Buffer:
-        requests.append(length or 0)
+        asked.append((path, length or 0))
         return read(self, path, start, length)
 
     monkeypatch.setattr(S3Store, "read", counted)
+    return asked
+
+
+def test_blocks_side_by_side_come_with_one_request(
+    store: Store, state: StepState, cache: BlockCache, requests: list[tuple[str, int]]
+) -> None:
     segment = Segment(store, state.tables["t"].segments[0], cache)
     segment.fetch(25)
     requests.clear()
     warmth = warm_up(replace(job_of(store, state), piece_bytes=10**7), cache, lambda _: True)
     sizes = [block.length for block in segment.blocks]
     # One is here already: what is before it, and what is behind it.
-    assert requests == [sum(sizes[20:25]), sum(sizes[26:40])]
+    assert [length for _, length in requests] == [sum(sizes[20:25]), sum(sizes[26:40])]
     assert warmth.finished
-    monkeypatch.undo()
     before = cache.fetched_bytes
     assert all(segment.fetch(number).size == sizes[number] for number in range(20, 40))
     assert cache.fetched_bytes == before
+
+
+def test_small_files_come_with_one_request_each_and_those_of_other_ranges_not_at_all(
+    store: Store, state: StepState, cache: BlockCache, requests: list[tuple[str, int]]
+) -> None:
+    table, rows = state.tables["t"], 100
+    written = []
+    for half in range(2):
+        hashes = np.linspace(*((-(2**63), -(2**12)), (0, 2**63 - 2**12))[half], rows).astype(np.int64)
+        encoded = encode_segment(table.spec, hashes, pa.table({"k": np.arange(rows), "v": np.arange(rows)}), None, 10)
+        store.put(f"segments/s/t/{half}.seg", encoded.data)
+        written.append(encoded.info(f"segments/s/t/{half}.seg", 1, 1, 0))
+    small = replace(state, tables={"t": replace(table, segments=tuple(written))})
+    assert warm_up(job_of(store, small), cache, lambda _: True).finished
+    assert requests == [("segments/s/t/1.seg", written[1].bytes)]
 
 
 def test_one_that_follows_is_finished_when_little_is_new(

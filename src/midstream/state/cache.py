@@ -74,13 +74,14 @@ class BlockCache:
         self._sweeper: threading.Thread | None = None
         self._warned = False
 
-    def read(self, store: Store, path: str, start: int, length: int) -> pa.Buffer:
-        """A range of an object with the rules of `Store.read`."""
+    def read(self, store: Store, path: str, start: int, length: int, whole: bool = False) -> pa.Buffer:
+        """A range of an object with the rules of `Store.read`. If that is the `whole` object, whatever is read of it
+        later is here, too."""
         url = store.url
-        whole = self._mapped((url, path, WHOLE))
-        if whole is not None:
-            return cut(whole, start, length)
-        block = f"{start}-{length}"
+        everything = self._mapped((url, path, WHOLE))
+        if everything is not None:
+            return cut(everything, start, length)
+        block = WHOLE if whole else f"{start}-{length}"
         part = self._mapped((url, path, block))
         if part is not None:
             return part
@@ -88,9 +89,9 @@ class BlockCache:
         if local is not None:
             return cut(self._map_in_place(store, path, local), start, length)
         copies = self._copies(url, path)
-        whole = self._map_copy((url, path, WHOLE), copies + WHOLE)
-        if whole is not None:
-            return cut(whole, start, length)
+        everything = self._map_copy((url, path, WHOLE), copies + WHOLE)
+        if everything is not None:
+            return cut(everything, start, length)
         part = self._map_copy((url, path, block), copies + block)
         if part is not None:
             return part

@@ -299,7 +299,8 @@ class Segment:
 
     def _read(self, start: int, length: int) -> pa.Buffer:
         try:
-            return self._cache.read(self._store, self.info.path, start, length)
+            whole = length == self.info.bytes  # of a small file the first read, for its index, brings all of it
+            return self._cache.read(self._store, self.info.path, start, length, whole)
         except StoreError as error:
             raise self._told(error) from error
 
