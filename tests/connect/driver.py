@@ -5,20 +5,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.connect.client import SparkConnectClient
 
 import midstream as ms
 from midstream.engine.columns import to_spec
@@ -245,6 +248,14 @@ def _error(call: Callable[[], object]) -> str:
         return str(error)
 
 
+def _left(spark: SparkSession) -> list[str]:
+    """Threads that may ask the server for something, and open connections to it, but that of the session itself. A
+    process that ends with them now and then does not end."""
+    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("midstream-")]
+    clients = (thing for thing in gc.get_objects() if isinstance(thing, SparkConnectClient) and not thing.is_closed)
+    return threads + [str(client) for client in clients if client is not cast(Any, spark).client]
+
+
 SCENARIOS = {scenario.__name__: scenario for scenario in (living, counting, columns, failing, forever)}
 
 
@@ -252,6 +263,7 @@ def main(scenario: str, root: Path, remote: str, checkpoint: str, options: dict[
     logging.basicConfig(level=logging.INFO)
     scene = Scene(SparkSession.builder.remote(remote).getOrCreate(), root, checkpoint, options)
     SCENARIOS[scenario](scene)
+    scene.told["left"] = _left(scene.spark)
     (root / "result.json").write_text(json.dumps(scene.told))
 
 

@@ -46,6 +46,7 @@ def play(scenario: str, directory: Path, remote: str, store: S3Server | None = N
     process = started(scenario, directory, remote, checkpoint, store.options if store else {})
     assert process.wait(240) == 0, process.tail()
     told: dict[str, Any] = json.loads((directory / "result.json").read_text())
+    assert told["left"] == []
     return told
 
 

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from pyspark.errors import StreamingQueryException
 
@@ -24,12 +23,12 @@ from midstream.engine.code import SourceText
 from midstream.engine.epoch import EpochRunner
 from midstream.engine.epochs import EpochReport
 from midstream.engine.failure import as_midstream_error
-from midstream.engine.feed import Feed
 from midstream.engine.graphview import Graph, describe
 from midstream.engine.history import HistoryEntry
 from midstream.engine.internals import JVM_GONE, HandOverError, QueryStoppedError, is_active
 from midstream.engine.membership import Membership
 from midstream.engine.modify import Modifier
+from midstream.engine.queries import Queries
 from midstream.engine.results import complete_result
 from midstream.engine.shadow import Shadow
 from midstream.engine.sparklog import SparkLog
@@ -55,9 +54,6 @@ _TAKEOVER_WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds to leave a driver that is being replaced for finishing the epoch it is at and finding out."""
 
 
-QueryMaker: TypeAlias = "Callable[[Feed, Path, Callable[[DataFrame, int], None]], StreamingQuery]"
-
-
 class Run:
     """A running pipeline: what it does, what it has done, and how to end it."""
 
@@ -68,7 +64,7 @@ class Run:
         modifier: Modifier,
         standbys: Standby,
         membership: Membership,
-        make_query: QueryMaker,
+        queries: Queries,
         retain_epochs: int,
         changeable: bool,
     ) -> None:
@@ -79,7 +75,7 @@ class Run:
         self._membership = membership
         self._changeable = changeable
         self.started_at = datetime.now(UTC)
-        self._make_query = make_query
+        self._queries = queries
         self._reports: deque[EpochReport] = deque(maxlen=1000)
         self._callbacks: list[Callable[[EpochReport], None]] = []
         self._log: SparkLog | None = None
@@ -343,7 +339,7 @@ class Run:
         feed = self._feed = self._modifier.running = self._modifier.wanted().feed
         self._log = SparkLog(self._ledger, feed.shape, self._modifier.shape_of)
         self._runner.go_on(self._log)
-        return self._make_query(feed, self._log.directory, self._on_batch)
+        return self._queries.start(feed, self._log.directory, self._on_batch)
 
     def _on_batch(self, batch: DataFrame, epoch: int) -> None:
         while not self._epoch_running.acquire(timeout=0.01):
@@ -490,5 +486,6 @@ class Run:
         self._housekeeping.shutdown(wait=True)
         with suppress(MidstreamError):
             self._standbys.stop()
+        self._queries.close()
         if self._log is not None:
             self._log.close()

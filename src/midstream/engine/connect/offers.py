@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from midstream.engine.connect.session import id_of, reached
+from midstream.engine.connect.session import id_of, leave, reached
 from midstream.errors import EpochError
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ _FOLDER = ".midstream-"
 _LOOK_SECONDS = 0.002
 _ALIVE_SECONDS = 1
 _PATIENCE_SECONDS = 60.0
+_END_SECONDS = 10.0
+"""For so long a run that ends waits for either thread: a server that is gone may not answer."""
 _VIEWS = 16
 """Epochs whose rows can still be read afterwards: changes are tried on the last one's while others go on."""
 
@@ -89,6 +91,7 @@ class Answering:
     on_batch: Callable[[DataFrame, int], None]
     folder: Path
     _sessions: dict[str, SparkSession] = field(default_factory=dict)
+    _threads: list[threading.Thread] = field(default_factory=list)
 
     @classmethod
     def beside(cls, log: Path, spark: SparkSession, on_batch: Callable[[DataFrame, int], None]) -> Answering:
@@ -106,14 +109,29 @@ class Answering:
 
     def begin(self, query: StreamingQuery) -> None:
         """Answer until the query has ended."""
-        threading.Thread(target=self._serve, args=(query,), name="midstream-epochs", daemon=True).start()
+        ended = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._serve, args=(ended,), name="midstream-epochs", daemon=True),
+            threading.Thread(target=self._stay_alive, args=(query, ended), name="midstream-alive", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Wait until nothing more is asked of the server, and close what was opened to it, once the query has ended.
+
+        A process that ends while a thread waits for the server may never end: that thread stops where it is, maybe
+        with the lock of a connection that Python closes when it deletes the session."""
+        for thread in self._threads:
+            thread.join(_END_SECONDS)
+        for session in self._sessions.values():
+            if session is not self.spark:
+                leave(session)
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _serve(self, query: StreamingQuery) -> None:
-        ended = threading.Event()
-        threading.Thread(target=self._stay_alive, args=(query, ended), name="midstream-alive", daemon=True).start()
+    def _serve(self, ended: threading.Event) -> None:
         while not ended.is_set():
             for file in sorted(self.folder.glob("offer-*")):
                 self._run(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +33,12 @@ def reached(spark: SparkSession, id_: str) -> SparkSession:
     connection = copy.deepcopy(client._builder)
     connection.set("session_id", id_)
     return type(spark)(connection, userId=client._user_id)  # type: ignore[call-arg]
+
+
+def leave(spark: SparkSession) -> None:
+    """Close the connection of a session reached by its id; the session itself is its query's."""
+    with suppress(Exception):  # a server that is gone has closed it
+        cast(Any, spark).client.close()
 
 
 def slots(spark: SparkSession) -> int:
