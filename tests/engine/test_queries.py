@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
-from midstream.engine.start import _TRIES, _started
+from midstream.engine.queries import _TRIES, _started
 
 
 class Writer:
