@@ -368,11 +368,10 @@ def test_a_lost_connection_is_told_and_found_again(page: Page, orders: Orders, s
 
 
 def test_light_and_dark(shown: Page) -> None:
-    def ground() -> str:
-        return str(shown.evaluate("getComputedStyle(document.body).backgroundColor"))
-
-    light = ground()
+    body = shown.locator("body")
+    light = str(body.evaluate("body => getComputedStyle(body).backgroundColor"))
     at(shown, "theme-toggle").click()
-    dark = ground()
+    expect(body).not_to_have_css("background-color", light)
+    dark = str(body.evaluate("body => getComputedStyle(body).backgroundColor"))
     shown.reload()
-    assert light != dark == ground()
+    expect(body).to_have_css("background-color", dark)
