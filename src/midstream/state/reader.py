@@ -153,8 +153,8 @@ class PartitionSnapshot:
         """The same, of only those segments whose rows of a hash are on this machine."""
 
         def is_here(info: SegmentInfo) -> bool:
-            if not info.first <= hash_ <= info.last:
-                return False  # there are many when instances are, and none of theirs need be opened
+            if not info.may_hold(hash_, hash_):
+                return False
             segment = OPEN_SEGMENTS.get(self.store, info)
             return segment.index_is_here and all(map(segment.is_here, segment.blocks_between(hash_, hash_)))
 
@@ -168,9 +168,7 @@ class PartitionSnapshot:
             yield from reversed(self._segments(state, int(hashes[0]), int(hashes[-1])))
 
     def _segments(self, state: TableState, first: int, last: int) -> list[Segment]:
-        return [
-            OPEN_SEGMENTS.get(self.store, info) for info in state.segments if info.first <= last and info.last >= first
-        ]
+        return [OPEN_SEGMENTS.get(self.store, info) for info in state.segments if info.may_hold(first, last)]
 
 
 def _converted(segment: Segment, state: TableState, block: Block, rows: Positions) -> tuple[pa.RecordBatch, Positions]:

@@ -75,6 +75,11 @@ class SegmentInfo:
     schema: int = 0
     """How many of its table's conversions its rows have been through."""
 
+    def may_hold(self, first: int, last: int) -> bool:
+        """Whether it may have hashes of the closed interval `first..last`. Many instances write many files, most of
+        which concern nobody who asks: of these not even the index need be read."""
+        return self.first <= last and self.last >= first
+
 
 @dataclass(frozen=True)
 class EncodedSegment:

@@ -188,11 +188,9 @@ def _pieces(job: WarmupJob, cache: BlockCache) -> Iterator[_Piece]:
         heat = state.heat or Heat.none()
         for table in state.tables.values():
             for info in table.segments:
-                within = [range_ for range_ in ranges if range_.overlaps(info.first, info.last)]
-                if not within:
-                    continue  # nor is its index looked at: many instances write many files that concern few ranges
                 segment = Segment(job.store, info, cache)
-                wanted = {n for r in within for n in segment.blocks_between(r.start, r.end - 1)}
+                asked = [(r.start, r.end - 1) for r in ranges if info.may_hold(r.start, r.end - 1)]
+                wanted = {number for span in asked for number in segment.blocks_between(*span)}
                 for numbers in _side_by_side(segment, sorted(wanted), job.piece_bytes):
                     blocks = [segment.blocks[number] for number in numbers]
                     length = sum(block.length for block in blocks)
